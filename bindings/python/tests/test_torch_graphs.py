@@ -190,3 +190,38 @@ def test_the_operator_with_norms_keeps_the_rules_of_operators(q, both):
     with pytest.raises(NotImplementedError, match="do not go through norms="):
         torch.func.vmap(lambda x: torch.ops.librope.apply_normed(x, *arguments[1:])[0])(q.unsqueeze(0))
     assert lt.FLOPS[torch.ops.librope.apply_normed](q.shape, None) == 3 * q.numel()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", ["positions", "rows"])
+def test_derivatives_of_torch_func_in_compiled_code(name, backend):
+    def turn(x):
+        return CALLS[name](x, None)
+
+    def grad(x):
+        return torch.func.grad(lambda y: (turn(y) ** 3).sum())(x)
+
+    def vjp(x):
+        return torch.func.vjp(turn, x)[1](x)[0]
+
+    x = torch.randn(2, 5, 3, 16)
+    for function in (grad, vjp):
+        torch._dynamo.reset()
+        got = torch.compile(function, fullgraph=True, backend=backend)(x)
+        torch.testing.assert_close(got, function(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_compiled_autograd_of_a_rope_that_is_not_kept_any_more(name):
+    from torch._dynamo import compiled_autograd
+
+    from librope import _operators
+
+    x, weight = torch.randn(2, 5, 3, 16, requires_grad=True), torch.ones(16)
+    out = CALLS[name](x, weight)
+    want = torch.autograd.grad(out.sum(), x, retain_graph=True)[0]
+    _operators._ropes.clear()
+    torch._dynamo.reset()
+    with compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+        out.sum().backward()
+    torch.testing.assert_close(x.grad, want)

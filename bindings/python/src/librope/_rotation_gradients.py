@@ -16,6 +16,7 @@ from ._operators import apply_rows as _apply_rows
 from ._watch import batch_level, is_batched, is_direct
 
 _is_compiling = torch.compiler.is_compiling
+_functorch_active = torch._C._are_functorch_transforms_active
 
 
 def plain(gradient: Any) -> Any:
@@ -49,13 +50,15 @@ def _vmap(function: Any, info: Any, in_dims: Any, *arguments: Any) -> Any:
 
 def turned(function: Any, arguments: Any, q: Any, k: Any) -> tuple[Any, Any]:
     """q and k by one of the Functions here, or in compiled and exported code by its operator, which has the same
-    gradient: an export in strict mode loses that of a Function, and Dynamo takes no tensor in two arguments of one."""
+    gradient: an export in strict mode loses that of a Function, and Dynamo takes no tensor in two arguments of one.
+    Under torch.func it takes no operator with a gradient."""
     if _is_compiling() and _forward_ad._current_level >= 0:
         raise NotImplementedError(
             "librope has no forward-mode derivative in compiled code, and this call is in dual_level() or "
             "torch.func.jvp: take the derivative outside of torch.compile"
         )
-    out = (function.forward if _is_compiling() else function.apply)(*arguments, q, k)
+    by_operator = _is_compiling() and not _functorch_active()
+    out = (function.forward if by_operator else function.apply)(*arguments, q, k)
     return (None if q is None else out[0], None if k is None else out[-1])
 
 
@@ -130,7 +133,7 @@ def _of_given(ctx: Any, grads: Any) -> tuple[Any, Any]:
     return grads[0] if q else None, grads[-1] if k else None
 
 
-class Rotation(torch.autograd.Function):
+class _Rotation(torch.autograd.Function):
     """operator(positions, cu_seqlens, freq_sets, *_REST, q, k), as many as there are; q or k may be None.
 
     _REST: offset, spec, layout, operation, offsets, positions_layout, direct. Saves positions only.
@@ -139,7 +142,7 @@ class Rotation(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(Rotation, info, in_dims, *arguments)
+        return _vmap(_Rotation, info, in_dims, *arguments)
 
     @staticmethod
     def forward(
@@ -156,17 +159,29 @@ class Rotation(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         _setup(ctx, inputs, 3)
-        _setup_tangents(ctx, output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         saved = ctx.saved_tensors  # once: checkpointing lets a tensor be unpacked only once
         return (None,) * 10 + _transpose_of_apply(saved, ctx.rest, *_of_given(ctx, grads))
 
+
+class _RotationWithTangents(_Rotation):
+    """With forward-mode derivatives, too. Dynamo takes no Function that has them."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        return _vmap(_RotationWithTangents, info, in_dims, *arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _Rotation.setup_context(ctx, inputs, output)
+        _setup_tangents(ctx, output)
+
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         _no_position_gradient(*tangents[:3])
-        return _tangents(ctx, _apply_again(Rotation, ctx.saved_tensors, ctx.rest, *tangents[10:]))
+        return _tangents(ctx, _apply_again(_RotationWithTangents, ctx.saved_tensors, ctx.rest, *tangents[10:]))
 
 
 def _negative(positions: Tensor) -> Tensor:
@@ -174,14 +189,19 @@ def _negative(positions: Tensor) -> Tensor:
     return -(positions.long() if positions.dtype is torch.int32 else positions)
 
 
+@torch.compiler.assume_constant_result  # Dynamo would trace how a Rope is made, where it is not kept any more
+def _transposed(spec: str, operation: int) -> Any:
+    return rope_of(spec).transposed(OPERATION_NAMES[operation])
+
+
 def _transpose_of_apply(saved: Any, rest: Any, q: Any, k: Any) -> tuple[Any, ...]:
     offset, spec, layout, operation, *others = rest
     positions, *more = saved
-    spec, name, negated = rope_of(spec).transposed(OPERATION_NAMES[operation])
+    spec, name, negated = _transposed(spec, operation)
     if negated:
         positions, offset = None if positions is None else _negative(positions), -offset
     rest = (offset, spec, layout, OPERATIONS[name], *others)
-    return _apply_again(Rotation, (positions, *more), rest, q, k)
+    return _apply_again(rotation(), (positions, *more), rest, q, k)
 
 
 def _gradients(ctx: Any, tensors: Any) -> tuple[Any, ...]:
@@ -203,19 +223,19 @@ def _vmap_apply_op(info: Any, in_dims: Any, tensors: Any, *rest: Any) -> Any:
     full = [*rest, *[None] * (9 - len(rest))]
     dims = (in_dims[1], *in_dims[8:10], *(None,) * 7, *pair(in_dims[0]))
     arguments = (full[0], *full[7:9], *full[1:7], False, *pair(tensors))
-    out, out_dims = Rotation.vmap(info, dims, *arguments)
+    out, out_dims = _Rotation.vmap(info, dims, *arguments)
     return list(out), list(out_dims)
 
 
 register_operator("apply", _backward_apply_op, _setup_apply_op, _vmap_apply_op)
 
 
-class RotationByRows(torch.autograd.Function):
-    """apply_rows(cos, sin, spec, layout, operation, format, direct, q, k), as Rotation; cos is a constant."""
+class _RotationByRows(torch.autograd.Function):
+    """apply_rows(cos, sin, spec, layout, operation, format, direct, q, k), as _Rotation; cos is a constant."""
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
-        return _vmap(RotationByRows, info, in_dims, *arguments)
+        return _vmap(_RotationByRows, info, in_dims, *arguments)
 
     @staticmethod
     def forward(
@@ -228,25 +248,35 @@ class RotationByRows(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         _setup(ctx, inputs, 2)
-        _setup_tangents(ctx, output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         saved = ctx.saved_tensors
         return (None,) * 7 + _transpose_of_rows(saved, ctx.rest, *_of_given(ctx, grads))
 
+
+class _RotationByRowsWithTangents(_RotationByRows):
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *arguments: Any) -> Any:
+        return _vmap(_RotationByRowsWithTangents, info, in_dims, *arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _RotationByRows.setup_context(ctx, inputs, output)
+        _setup_tangents(ctx, output)
+
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         if any(t is not None for t in tangents[:2]):
             raise NotImplementedError("librope has no derivatives with respect to cos and sin: detach them")
-        return _tangents(ctx, _apply_again(RotationByRows, ctx.saved_tensors, ctx.rest, *tangents[7:]))
+        return _tangents(ctx, _apply_again(_RotationByRowsWithTangents, ctx.saved_tensors, ctx.rest, *tangents[7:]))
 
 
 def _transpose_of_rows(saved: Any, rest: Any, q: Any, k: Any) -> tuple[Any, ...]:
     spec, layout, operation, *others = rest
     # Of the same spec, since rows have the attention factor in them.
     transposed = OPERATIONS[rule_of(OPERATION_NAMES[operation]).transpose]
-    return _apply_again(RotationByRows, saved, (spec, layout, transposed, *others), q, k)
+    return _apply_again(rotation_by_rows(), saved, (spec, layout, transposed, *others), q, k)
 
 
 def _setup_rows_op(ctx: Any, inputs: Any, output: Any) -> None:
@@ -260,8 +290,16 @@ def _backward_rows_op(ctx: Any, grads: Any) -> Any:
 
 def _vmap_rows_op(info: Any, in_dims: Any, tensors: Any, *rest: Any) -> Any:
     dims = (*in_dims[1:3], *(None,) * 5, *pair(in_dims[0]))
-    out, out_dims = RotationByRows.vmap(info, dims, *rest, False, *pair(tensors))
+    out, out_dims = _RotationByRows.vmap(info, dims, *rest, False, *pair(tensors))
     return list(out), list(out_dims)
 
 
 register_operator("apply_rows", _backward_rows_op, _setup_rows_op, _vmap_rows_op)
+
+
+def rotation() -> Any:
+    return _Rotation if _is_compiling() else _RotationWithTangents
+
+
+def rotation_by_rows() -> Any:
+    return _RotationByRows if _is_compiling() else _RotationByRowsWithTangents

@@ -35,7 +35,7 @@ from ._operators import (
 )
 from ._operators import apply_rows as _apply_rows
 from ._rope import Rope
-from ._rotation_gradients import Rotation, RotationByRows, turned
+from ._rotation_gradients import rotation, rotation_by_rows, turned
 from ._rules import both_layouts, check_batch_repeat, check_offsets, check_words
 from ._scale import DATA_NAMES, check_codes, given_and_computed, scale_arrays, text_of_scales
 from ._scale import NAMES as SCALE_NAMES
@@ -224,7 +224,7 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
         )  # fmt: skip
     tensors = _all_tensors(q, k)
     where, *rest, cu, sets = _arguments(rope, call)
-    return turned(Rotation, (where, cu, sets, *rest, is_direct([where, *tensors])), q, k)
+    return turned(rotation(), (where, cu, sets, *rest, is_direct([where, *tensors])), q, k)
 
 
 def apply_qk_(rope: Rope, call: Call) -> None:
@@ -364,7 +364,7 @@ def apply_rows(
     if direct and not needs_dispatcher(*tensors):
         out = _apply_rows(tensors, cos, sin, rope.spec, text, which, format)
         return (None if q is None else out[0], None if k is None else out[-1])
-    return turned(RotationByRows, (cos, sin, rope.spec, text, which, format, direct), q, k)
+    return turned(rotation_by_rows(), (cos, sin, rope.spec, text, which, format, direct), q, k)
 
 
 def cos_sin(
@@ -407,7 +407,7 @@ def rotate_by_rows(
             cos.contiguous(), sin.contiguous(), _spec_of(q.shape[-1], rotary_dim, pairing, rounding),
             layout, OPERATIONS[operation], format, is_direct([cos, *tensors]),
         )  # fmt: skip
-        return turned(RotationByRows, arguments, q, k)
+        return turned(rotation_by_rows(), arguments, q, k)
 
     # Without a gradient: shapes and strides find the template, then one crossing.
     key = (
