@@ -347,8 +347,8 @@ rope_status CheckConfig(const char* function, const rope_config* config, Config*
   }
   if (c.inv_freq_dtype != 0 && !IsDtype(c.inv_freq_dtype)) {
     return Fail(ROPE_ERROR_UNSUPPORTED,
-                "%s: config->inv_freq_dtype (%s) must be 0, F32, F16 or BF16 in this version", function,
-                DtypeText(c.inv_freq_dtype).text);
+                "%s: config->inv_freq_dtype (%s) must be 0, F32, F16 or BF16 in this version",
+                function, DtypeText(c.inv_freq_dtype).text);
   }
   if (c.angle == ROPE_ANGLE_GGML) {
     if (rope_status s = CheckGgml(function, c)) return s;

@@ -109,7 +109,8 @@ rope_status CheckSameShape(const char* function, int index, const Config& a, con
   if (PairAxes(a) != PairAxes(b)) field = "mrope_section or pair_axis";
   if ((x.frequency != nullptr) != (y.frequency != nullptr)) field = "frequency (NULL)";
   if (a.freq_heads != b.freq_heads) field = "freq_heads";
-  if (FindBackend(x.device) != FindBackend(y.device) || x.device_index != y.device_index) field = "device";
+  if (FindBackend(x.device) != FindBackend(y.device) || x.device_index != y.device_index)
+    field = "device";
   if (field == nullptr) return ROPE_OK;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
               "%s: configs[%d]->%s must be that of configs[0]: sets differ in frequencies only",

@@ -79,17 +79,18 @@ HWY_INLINE void AskAhead(const Job& job, int n, LastHead last_head, Block* block
   const Tensor& t = job.tensors[n];
   block->prefetch_ahead = 0;
   block->prefetch_last = nullptr;
+  block->prefetch_near = 0;
+  block->prefetch_into_l1 = false;
+  if (!job.course.prefetch) return;
   const Caches& caches = *job.plan.context->caches;
   const bool normed = NormPassOf(job, n) == NormPass::kWithRotation;
   const Ask ask = normed              ? NormTilesOf(caches, t.dtype).ask
                   : IsNarrow(t.dtype) ? caches.narrow
                                       : caches.f32;
-  block->prefetch_near = 0;
-  block->prefetch_into_l1 = ask == Ask::kIntoL1;
-  if (!job.course.prefetch) return;
   // Along heads that lie apart the next head's tokens are next; else what follows in memory.
   const bool apart = HeadsLieApart(t);
   if (!apart && ask == Ask::kNot) return;
+  block->prefetch_into_l1 = ask == Ask::kIntoL1;
   block->prefetch_ahead = apart                     ? t.in_strides.head
                           : block->prefetch_into_l1 ? caches.l1_ahead
                                                     : caches.l2_ahead;

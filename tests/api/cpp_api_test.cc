@@ -213,8 +213,9 @@ TEST(Cpp, TextsWithANulCharacterAreRefused) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.status(), ROPE_ERROR_INVALID_ARGUMENT);
-    EXPECT_STREQ(error.what(),
-                 "Model: accepted_keys[1] (\"attn_factor\" and more) must not have a NUL character");
+    EXPECT_STREQ(
+        error.what(),
+        "Model: accepted_keys[1] (\"attn_factor\" and more) must not have a NUL character");
   }
   const std::string path = ::testing::TempDir() + "cpp_api_test_nul.gguf";
   std::ofstream(path, std::ios::binary) << GgufBytes("llama").Bytes();

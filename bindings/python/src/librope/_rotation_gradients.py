@@ -136,6 +136,8 @@ def _of_given(ctx: Any, grads: Any) -> tuple[Any, Any]:
 class _Rotation(torch.autograd.Function):
     """operator(positions, cu_seqlens, freq_sets, *_REST, q, k), as many as there are; q or k may be None.
 
+    Not *tensors, which Dynamo of torch 2.11 takes for one when it compares arguments with parameters of forward.
+
     _REST: offset, spec, layout, operation, offsets, positions_layout, direct. Saves positions only.
     direct: past the dispatcher, for eager calls.
     """

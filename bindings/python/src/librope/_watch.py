@@ -195,7 +195,7 @@ def guard(
     address that it had. What is bound is there if the storage of bind(), which is kept, has its address
     and its size, and the tensor points where it did.
     """
-    refuse_writes(*written)
+    announced = writable(*written)
     memory = []
     for name, x in named:
         storage = x.untyped_storage()
@@ -228,7 +228,7 @@ def guard(
                 if x.requires_grad:
                     refuse(x)
 
-    return before, functools.partial(announce_all, [x for x in written if not x.is_inference()])
+    return before, functools.partial(announce_all, announced)
 
 
 def refuse_writes(*tensors: Tensor) -> None:

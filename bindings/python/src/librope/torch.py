@@ -417,8 +417,7 @@ def rotate_by_rows(
     )  # fmt: skip
     known = _rows_cache.get(key)
     tensors = [q] if k is None else [q, k]
-    if in_place:
-        refuse_writes(*tensors)
+    written = writable(*tensors) if in_place else []
     q_out, k_out = (None, None) if in_place else pair(new(tensors))
     if known is None or not q.is_cpu or _is_profiling():
         rope = rope_of(_spec_of(q.shape[-1], rotary_dim, pairing, rounding))
@@ -431,7 +430,7 @@ def rotate_by_rows(
             rope._run(call, q_out, k_out)
             if not in_place:
                 return q_out, k_out
-            announce(q, k)
+            announce_all(written)
             return q, k
         known = rope._cpu, rope._run(call, q_out, k_out, ready=True).template
         if len(_rows_cache) >= 512:
@@ -452,7 +451,7 @@ def rotate_by_rows(
         raise error(status)
     if not in_place:
         return q_out, k_out
-    announce(q, k)
+    announce_all(written)
     return q, k
 
 

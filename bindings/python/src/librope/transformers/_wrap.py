@@ -100,12 +100,13 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
         given = (
             q, k, cos, sin, kind.pairing, 2 * pairs, "eager" if eager else "float32", layout, operation, format,
         )  # fmt: skip
+        out = None
         if in_place and not torch.compiler.is_compiling() and not needs_dispatcher(q, k, cos):
             try:
                 out = _torch.rotate_by_rows(*given, True, normed)
             except ValueError:  # q, k, rows or weights share memory: nothing has been written
-                out = _torch.rotate_by_rows(*given, False, normed)
-        else:
+                pass
+        if out is None:
             out = _torch.rotate_by_rows(*given, False, normed)
         if out[0].dtype != result:
             out = (out[0].to(result), None if out[1] is None else out[1].to(result))
