@@ -115,7 +115,8 @@ func move[SK, SV, K, V OutputElement](function string, c *Context, names *memory
 		(*C.int32_t)(unsafe.SliceData(to.pageStarts)), (*C.int32_t)(unsafe.SliceData(to.starts)),
 		(*C.uint8_t)(step.Positions.ids),
 		(*C.uint8_t)(before.Positions.ids), (*C.int32_t)(unsafe.SliceData(step.CuSeqlens)),
-		(*C.int32_t)(unsafe.SliceData(step.FreqSets)), (*C.int32_t)(unsafe.SliceData(before.FreqSets)), pool)
+		(*C.int32_t)(unsafe.SliceData(before.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(step.FreqSets)),
+		(*C.int32_t)(unsafe.SliceData(before.FreqSets)), pool)
 	if pool != nil {
 		step.Pool.leave()
 	}
@@ -157,8 +158,8 @@ func rerotate[Q, K Element](function string, state *contextState, q *Tensor[Q], 
 	}
 	raw := C.ropego_move(state.ptr, &call, qData, kData, qOutData, kOutData, nil, nil, nil, nil, nil, nil, nil,
 		nil, nil, nil, nil, nil, nil, nil, (*C.uint8_t)(step.Positions.ids), (*C.uint8_t)(before.Positions.ids),
-		(*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(step.FreqSets)),
-		(*C.int32_t)(unsafe.SliceData(before.FreqSets)), pool)
+		(*C.int32_t)(unsafe.SliceData(step.CuSeqlens)), (*C.int32_t)(unsafe.SliceData(before.CuSeqlens)),
+		(*C.int32_t)(unsafe.SliceData(step.FreqSets)), (*C.int32_t)(unsafe.SliceData(before.FreqSets)), pool)
 	if pool != nil {
 		step.Pool.leave()
 	}
@@ -189,8 +190,14 @@ func (step *Step) checkFrom(function string, call *C.ropego_move_call, c *contex
 	}
 	if step.From.movesOn() {
 		before.Shard = step.Shard
-	} else if step.Shard.raw.scheme != 0 && before.FreqSets == nil {
-		before.CuSeqlens = nil // of all ranks, and a position of each token needs no sequences
+	} else if step.Shard.raw.scheme != 0 && step.CuSeqlens != nil {
+		// They are those of all ranks, and a position of each token needs them for its set alone.
+		before.CuSeqlens = nil
+		if before.FreqSets != nil {
+			if before.CuSeqlens, err = step.ownCuSeqlens(function); err != nil {
+				return before, err
+			}
+		}
 	}
 	var filled C.ropego_call
 	if err := before.checkAs(function, &fromNames, &filled, c); err != nil {

@@ -5,6 +5,7 @@ import "C"
 
 import (
 	"math"
+	"slices"
 	"unsafe"
 )
 
@@ -79,8 +80,9 @@ func shardOf(scheme int32, rank, world, block int) Shard {
 // ShardIDs tells where the tokens of a step are: the position of each, [batch, tokens], and its number,
 // [tokens], among the tokens of all ranks. For Offset and SeqOffsets. Ids that memory does not hold are an
 // ErrOutOfMemory.
-func ShardIDs(step Step) (ids, numbers []int64, err error) {
-	const function = "ShardIDs"
+func ShardIDs(step Step) (ids, numbers []int64, err error) { return shardIDs("ShardIDs", step) }
+
+func shardIDs(function string, step Step) (ids, numbers []int64, err error) {
 	if err := compatible(); err != nil {
 		return nil, nil, err
 	}
@@ -108,4 +110,21 @@ func ShardIDs(step Step) (ids, numbers []int64, err error) {
 		return nil, nil, err
 	}
 	return ids, numbers, nil
+}
+
+// ownCuSeqlens is where the sequences of all ranks begin and end among the tokens of this one: these are in
+// the order of the whole, so each sequence has one run of them.
+func (step *Step) ownCuSeqlens(function string) ([]int32, error) {
+	here := *step
+	here.Positions = Offset(0) // only which tokens are here counts
+	_, numbers, err := shardIDs(function, here)
+	if err != nil {
+		return nil, err
+	}
+	own := make([]int32, len(step.CuSeqlens))
+	for i, end := range step.CuSeqlens {
+		before, _ := slices.BinarySearch(numbers, int64(end))
+		own[i] = int32(before)
+	}
+	return own, nil
 }

@@ -108,6 +108,67 @@ func TestKeysOfAShardMoveFromIDs(t *testing.T) {
 	}
 }
 
+// A rank has a part of each sequence, or none, and each token moves from its own position and set.
+func TestKeysOfAShardMoveFromIDsAndSets(t *testing.T) {
+	config := rope.Config{HeadDim: shardDim, Theta: 10000, Pairing: rope.PairingHalves}
+	other := config
+	other.Theta = 5e5
+	c, err := rope.NewSets([]rope.Config{config, other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const length = 24
+	take := func(from []float32, rows []int64) (taken []float32) {
+		for _, n := range rows {
+			taken = append(taken, from[n*shardDim:(n+1)*shardDim]...)
+		}
+		return taken
+	}
+	ids, all := make([]int64, length), make([]int64, length)
+	for n := range ids {
+		ids[n], all[n] = int64(n*n%101), int64(n)
+	}
+	moved := func(step rope.Step, from []int64, rows []int64) []float32 {
+		before := rope.TokenIDs(from)
+		step.From, step.Operation, step.Tokens = &before, rope.OperationRerotate, len(rows)
+		k := take(shardValues(length), rows)
+		if err := rope.ApplyQK(c, rope.Tensor[float32]{}, rope.BSHD(k, 1), step); err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	for rank := range 2 {
+		outer := rope.ContiguousShard(rank, 2)
+		for name, shard := range map[string]rope.Shard{"contiguous": outer, "zigzag": rope.ZigzagShard(rank, 2),
+			"striped": rope.StripedShard(rank, 2, 1), "documents": rope.ZigzagShard(rank, 2).PerDocument(),
+			"two levels": outer.Then(rope.ZigzagShard(1, 3))} {
+			for _, fromSets := range [][]int32{nil, {1, 0, 0, 0}} {
+				whole := rope.Step{Batch: 1, Tokens: length, Positions: rope.Offset(20),
+					CuSeqlens: []int32{0, 4, 4, 20, 24}, FreqSets: []int32{0, 1, 1, 0}, FromFreqSets: fromSets}
+				part := whole
+				part.Shard, part.Tokens = shard, length/2
+				if name == "two levels" {
+					part.Tokens = length / 6
+				}
+				part.FromFreqSets = nil // which a step that does not move must not have
+				_, numbers, err := rope.ShardIDs(part)
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				part.FromFreqSets = fromSets
+				var own []int64
+				for _, n := range numbers {
+					own = append(own, ids[n])
+				}
+				if !slices.Equal(moved(part, own, numbers), take(moved(whole, ids, all), numbers)) {
+					t.Error(name, rank, fromSets, "other bits")
+				}
+			}
+		}
+	}
+}
+
 // Ids of more tokens than memory holds are an error, not the end of the process.
 func TestShardIDsBeyondMemory(t *testing.T) {
 	for _, tokens := range []int{1 << 44, 1 << 59, 1 << 60} {

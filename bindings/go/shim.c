@@ -189,16 +189,15 @@ ropego_error* ropego_move(const rope_context* context, const ropego_move_call* m
                           uint8_t* cache_v, uint8_t* k_scales, uint8_t* v_scales, const uint8_t* slots,
                           const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
                           const uint8_t* from_ids, const int32_t* cu_seqlens,
-                          const int32_t* freq_sets, const int32_t* from_freq_sets,
-                          const rope_pool* pool) {
+                          const int32_t* from_cu_seqlens, const int32_t* freq_sets,
+                          const int32_t* from_freq_sets, const rope_pool* pool) {
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   set_args(&args, &move->call, q, k, q_out, k_out, ids, cu_seqlens, freq_sets, NULL, NULL, NULL, pool);
   rope_fused fused = ROPE_INIT(rope_fused);
   rope_positions from;
   if (move->from.kind != 0) {
     memset(&from, 0, sizeof from);
-    set_positions(&from, &move->from, from_ids, move->from.sequences != 0 ? cu_seqlens : NULL,
-                  from_freq_sets);
+    set_positions(&from, &move->from, from_ids, from_cu_seqlens, from_freq_sets);
     fused.from_positions = &from;
   }
   rope_kv_cache source, cache;

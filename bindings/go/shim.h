@@ -132,8 +132,8 @@ ropego_error* ropego_move(const rope_context* context, const ropego_move_call* m
                           uint8_t* cache_v, uint8_t* k_scales, uint8_t* v_scales, const uint8_t* slots,
                           const int32_t* page_starts, const int32_t* starts, const uint8_t* ids,
                           const uint8_t* from_ids, const int32_t* cu_seqlens,
-                          const int32_t* freq_sets, const int32_t* from_freq_sets,
-                          const rope_pool* pool);
+                          const int32_t* from_cu_seqlens, const int32_t* freq_sets,
+                          const int32_t* from_freq_sets, const rope_pool* pool);
 // Of the tensors the call has everything but where they lie. beside: NULL, or scales and rest;
 // without it and with cache.kind 0 there is nothing but q and k.
 ropego_error* ropego_prepared_create(const rope_context* context, const ropego_append_call* append,
