@@ -35,6 +35,9 @@ TEST_F(CacheErrors, WhatTheyAreChangesOfIsGood) {
       make(&all);
       Connect(&all);
       EXPECT_OK(rope_apply_qk(context_.get(), &all.args));
+      all.fused.rest = Rest();
+      all.fused.rest_out = Rest();
+      EXPECT_OK(rope_apply_qk(context_.get(), &all.args));
     }
   }
 }

@@ -116,7 +116,7 @@ TEST(Cache, EveryCombinationIsThatOfACallAndCopies) {
 TEST(Cache, PreparedCallsHaveTheBitsOfTheCall) {
   const std::vector<rope_config> configs = Configs();
   const Pool pool = CreatePool(3);
-  const uint64_t seeds = LongTests() ? 40000 : 3000;
+  const uint64_t seeds = LongTests() ? 40000 : ShortTests() ? 600 : 3000;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     Random r(seed);
     CacheWish w;

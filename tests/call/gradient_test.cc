@@ -106,7 +106,7 @@ class GradientTest : public GradientCalls {
 INSTANTIATE_TARGETS(GradientTest);
 
 TEST_P(GradientTest, RandomCallsHaveTheBitsOfTheReference) {
-  const int count = LongTests() ? 20000 : 120;
+  const int count = LongTests() ? 5000 : ShortTests() ? 120 : 1000;
   for (int n = 0; n < count; ++n) {
     Random random(static_cast<uint64_t>(n) + 40000);
     Configure(&random);
@@ -156,6 +156,93 @@ TEST_P(GradientTest, RandomCallsHaveTheBitsOfTheReference) {
       }
     }
   }
+}
+
+// What ROUNDED and EAGER promise, as of FORWARD: the bits of a call that turns the gradients back
+// in their dtype, adding those of repeated heads, and one of the norm alone, with a NOPE context.
+TEST_P(GradientTest, RoundedIsTwoCalls) {
+  int compared = 0;
+  for (int n = 0; n < 400; ++n) {
+    Random random(static_cast<uint64_t>(n) + 90000);
+    Configure(&random);
+    batch_ = random.Pick(1, 2), tokens_ = random.Pick(1, 20), parts_ = random.Pick(0, 5);
+    const std::vector<rope_dtype> dtypes = DtypesOf(config_.rounding);
+    const rope_dtype dtype = dtypes[random.Below(static_cast<int64_t>(dtypes.size()))];
+    GradientSide sides[] = {MakeSide(&random, dtype, true),
+                            MakeSide(&random, random.Pick(1, kLastDtype), false)};
+    GradientSide &q = sides[0], &v = sides[1];
+    if (nope() || !q.normed || !v.normed) continue;
+    ++compared;
+    SCOPED_TRACE("case " + std::to_string(n) + " q: " + Describe(q) + " v: " + Describe(v));
+    rope_config config = config_;
+    config.scaling = ROPE_SCALING_NOPE;
+    const Context nope_context = Create(config);
+    std::vector<int64_t> ids;
+    for (int64_t t = 0; t < 2 * batch_ * tokens_; ++t) ids.push_back(random.Pick(-100, 100000));
+    rope_qk_args args = Args(batch_, tokens_);
+    args.operation = ROPE_OPERATION_BACKWARD;
+    args.positions =
+        Ids(config_.axes == 2 ? ROPE_POSITIONS_IDS_ABT : ROPE_POSITIONS_IDS_BT, ids.data());
+    rope_fused fused = ROPE_INIT(rope_fused);
+    args.fused = &fused;
+    args.q = q.in.tensor;
+    fused.v = v.in.tensor;
+
+    // Apart, between the calls in memory of their own.
+    Memory between[2];
+    std::vector<float> weight_grads[2], bias_grads[2];
+    rope_norm norms[2];
+    for (int i = 0; i < 2; ++i) {
+      GradientSide& side = sides[i];
+      const rope_tensor& x = side.x.tensor;
+      between[i] = Memory(&random, x.dtype, batch_, tokens_, x.heads, side.in_width, side.in_width);
+      rope_norm& norm = side.norm.norm;
+      if (norm.rounding == ROPE_NORM_ROUNDING_FLOAT32) norm.rounding = ROPE_NORM_ROUNDING_ROUNDED;
+      norm.x = &x;
+      weight_grads[i] = side.weight_grad, bias_grads[i] = side.bias_grad;
+      norms[i] = norm;
+      if (norm.weight_grad != nullptr) norms[i].weight_grad = weight_grads[i].data();
+      if (norm.bias_grad != nullptr) norms[i].bias_grad = bias_grads[i].data();
+    }
+    args.q_out = between[0].tensor;
+    fused.v_out = between[1].tensor;
+    ASSERT_OK(rope_apply_qk(context_.get(), &args));
+    rope_qk_args alone = args;
+    rope_fused of_norms = ROPE_INIT(rope_fused);
+    alone.fused = &of_norms;
+    alone.q = alone.q_out = between[0].tensor;
+    of_norms.v = of_norms.v_out = between[1].tensor;
+    of_norms.q_norm = &norms[0], of_norms.v_norm = &norms[1];
+    ASSERT_OK(rope_apply_qk(nope_context.get(), &alone));
+
+    // In one call.
+    args.q_out = q.in_place ? rope_tensor{} : q.out.tensor;
+    fused.v_out = v.written().tensor;
+    fused.q_norm = &q.norm.norm, fused.v_norm = &v.norm.norm;
+    ASSERT_OK(rope_apply_qk(context_.get(), &args));
+    for (int i = 0; i < 2; ++i) {
+      SCOPED_TRACE("qv"[i]);
+      GradientSide& side = sides[i];
+      const auto bytes = static_cast<size_t>(side.in_width * SizeOf(side.x.tensor.dtype));
+      for (int64_t b = 0; b < batch_; ++b) {
+        for (int64_t t = 0; t < tokens_; ++t) {
+          for (int h = 0; h < side.x.tensor.heads; ++h) {
+            ASSERT_EQ(std::memcmp(side.written().At(b, t, h), between[i].At(b, t, h), bytes), 0)
+                << "head " << h << " of token " << t << " of row " << b;
+          }
+        }
+      }
+      const auto expect_same = [](const std::vector<float>& one, const std::vector<float>& two) {
+        ASSERT_EQ(one.size(), two.size());
+        EXPECT_TRUE(one.empty() ||
+                    std::memcmp(one.data(), two.data(), one.size() * sizeof(float)) == 0);
+      };
+      expect_same(side.weight_grad, weight_grads[i]);
+      expect_same(side.bias_grad, bias_grads[i]);
+    }
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(compared, 150);
 }
 
 // A call in f32 without gaps: q of kTokens tokens with a norm, each of its heads `repeats` times in

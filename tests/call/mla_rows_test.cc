@@ -27,7 +27,12 @@ TEST_P(MlaRowsTest, Of656BytesAreThoseOfFlashMla) {
 TEST_P(MlaRowsTest, Of528BytesLeaveTheKeysApart) {
   for (const bool normed : {false, true}) rows_.ExpectFourGroups(528, true, normed);
 }
-TEST_P(MlaRowsTest, Of584BytesAreThoseOfDeepSeekV4) { rows_.ExpectScalesBehindRows(); }
+TEST_P(MlaRowsTest, Of584BytesAreThoseOfDeepSeekV4) {
+  for (const int page_size : {16, 64}) rows_.ExpectScalesBehindRows(page_size, false);
+}
+TEST_P(MlaRowsTest, Of584BytesAreNormedAsOneHead) {
+  for (const int page_size : {16, 64}) rows_.ExpectScalesBehindRows(page_size, true);
+}
 TEST_P(MlaRowsTest, Of576BytesHaveOneScale) { rows_.ExpectOneScale(); }
 TEST_P(MlaRowsTest, Of132BytesAreThoseOfAnIndexer) {
   for (const bool normed : {false, true}) rows_.ExpectIndexer(normed);

@@ -141,7 +141,7 @@ class NormTest : public NormCalls {
 INSTANTIATE_TARGETS(NormTest);
 
 TEST_P(NormTest, RandomCallsHaveTheBitsOfTheReference) {
-  const int count = LongTests() ? 20000 : 120;
+  const int count = LongTests() ? 5000 : ShortTests() ? 120 : 1000;
   // Each target has cases of its own: much of what they are about is common to all.
   const uint64_t first = std::hash<std::string>()(kernels().target) % 1000000;
   for (int n = 0; n < count; ++n) {

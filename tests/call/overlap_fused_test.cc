@@ -232,7 +232,7 @@ class FusedCall {
 };
 
 TEST(OverlapFused, AcceptedCallsLeaveWhatTheyLeaveApart) {
-  const int count = LongTests() ? 2000000 : 100000;
+  const int count = LongTests() ? 2000000 : ShortTests() ? 20000 : 100000;
   const Context context = Create(Config(4, ROPE_PAIRING_HALVES, 10));
   int accepted = 0, overlapping = 0, other = 0;
   Bytes together, apart;

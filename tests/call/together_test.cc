@@ -172,7 +172,7 @@ class TogetherTest : public TargetTest {};
 INSTANTIATE_TARGETS(TogetherTest);
 
 TEST_P(TogetherTest, EachTensorIsThatOfACallOnIt) {
-  const int seeds = LongTests() ? 60000 : 3000;
+  const int seeds = LongTests() ? 60000 : ShortTests() ? 600 : 3000;
   int made = 0, moved = 0;
   for (int seed = 1; seed <= seeds; ++seed) {
     Together call(static_cast<uint64_t>(seed));

@@ -70,7 +70,7 @@ class NormSumsTest : public TargetTest {
     std::vector<float> sums(static_cast<size_t>(heads.count));
     kernels().norm_sums[heads.dtype - 1][static_cast<int>(what)](
         {heads.memory.data(), heads.step, heads.count, heads.channels, heads.means.data(),
-         sums.data(), 0, false});
+         sums.data(), 0, 0, false});
     return sums;
   }
 
@@ -196,7 +196,7 @@ TEST_P(NormSumsTest, ReadNothingBehindTheHead) {
         const float mean = 0.5f;
         float sum = 0;
         kernels().norm_sums[dtype - 1][static_cast<int>(what)](
-            {memory.as<char>(), 0, 1, channels, &mean, &sum, 0, false});
+            {memory.as<char>(), 0, 1, channels, &mean, &sum, 0, 0, false});
         const float each = what == NormSum::kValues ? 1.5f : what == NormSum::kSquares ? 2.25f : 1;
         ASSERT_EQ(sum, each * channels);
       }

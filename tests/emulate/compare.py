@@ -11,6 +11,8 @@ import pathlib
 import re
 import sys
 
+MACHINES = 3
+
 said, expected, title = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3]
 lines = said.read_text(errors="replace").splitlines()
 hashes = collections.defaultdict(dict)  # target -> part -> hash
@@ -22,10 +24,12 @@ for line in lines:
         tests[match[1]] = match[2]
     elif match := re.fullmatch(r"said (.*)", line):
         details.append(match[1])
-    elif match := re.fullmatch(r"exit (\w+) (\d+)", line):
-        if match[2] not in "01" or (match[1] == "bits_test" and match[2] != "0"):
+    elif match := re.fullmatch(r"exit (\w+) (\d+)(?: (\d+))?", line):
+        if match[2] != "0":
             problems.append(f"{match[1]} ended with {match[2]}")
-if lines.count("end") != 2:
+        if match[3] == "0":
+            problems.append(f"{match[1]} ran no test")
+if lines.count("end") != MACHINES:
     problems.append("a machine did not come to its end")
 if not tests:
     problems.append("no test ran")

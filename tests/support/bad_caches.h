@@ -88,6 +88,13 @@ inline void Linear(All* a) {
   a->cache.page_size = 4;
 }
 
+// What could be rest, or rest_out.
+inline rope_tensor Rest() {
+  rope_tensor rest = Tensor(memory + 3584, ROPE_DTYPE_F32, kHeads);
+  rest.head_dim = 4;
+  return rest;
+}
+
 inline const Bad kBad[] = {
     // The structs.
     {"fused struct_size",
@@ -135,6 +142,14 @@ inline const Bad kBad[] = {
      [](All* a) { a->fused.cache = nullptr; },
      kInvalid,
      {"args->fused->v is set", "v_out", "cache->v"}},
+    {"rest without rest_out",
+     [](All* a) { a->fused.rest = Rest(); },
+     kInvalid,
+     {"args->fused->rest is set, but args->fused->rest_out is absent"}},
+    {"rest_out without rest",
+     [](All* a) { a->fused.rest_out = Rest(); },
+     kInvalid,
+     {"args->fused->rest_out is set, but args->fused->rest is absent"}},
     // Sizes of the cache.
     {"pages", [](All* a) { a->cache.pages = 0; }, kInvalid, {"cache->pages (0)", "required"}},
     {"pages negative", [](All* a) { a->cache.pages = -1; }, kInvalid, {"cache->pages (-1)"}},

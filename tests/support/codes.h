@@ -1,8 +1,9 @@
 // 8-bit codes by their definition, in double arithmetic: the value of each, and the nearest one to
-// a value, found by looking at all. Slow, and unlike anything in src/.
+// a value, found among all by halving. Slow, and unlike anything in src/.
 #ifndef LIBROPE_TESTS_SUPPORT_CODES_H_
 #define LIBROPE_TESTS_SUPPORT_CODES_H_
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -53,11 +54,15 @@ inline uint8_t NearestCode(Code code, double value) {
   // No larger than the largest: from far away all codes look the same in double.
   const double size =
       std::fmin(std::fabs(value), values[static_cast<size_t>(CodesOfSign(code) - 1)]);
-  int nearest = 0;
-  for (int bits = 1; bits < CodesOfSign(code); ++bits) {
-    const double here = std::fabs(values[static_cast<size_t>(bits)] - size),
-                 before = std::fabs(values[static_cast<size_t>(nearest)] - size);
-    if (here < before || (here == before && bits % 2 == 0)) nearest = bits;
+  // Codes of one sign grow with their values: it is the first one that is not below, or the last
+  // one that is.
+  const int above = static_cast<int>(
+      std::lower_bound(values.begin(), values.begin() + CodesOfSign(code), size) - values.begin());
+  int nearest = above;
+  if (above > 0) {
+    const double over = values[static_cast<size_t>(above)] - size,
+                 under = size - values[static_cast<size_t>(above - 1)];
+    if (under < over || (under == over && above % 2 == 1)) nearest = above - 1;
   }
   return static_cast<uint8_t>(nearest | (std::signbit(value) ? 0x80 : 0));
 }

@@ -27,6 +27,14 @@ inline Format16 FormatOf(rope_dtype dtype) {
   }
 }
 
+// As exact as std::ldexp, for exponents of normal doubles, and several times as fast.
+inline double PowerOfTwo(int exponent) {
+  const uint64_t bits = static_cast<uint64_t>(exponent + 1023) << 52;
+  double power;
+  std::memcpy(&power, &bits, sizeof(power));
+  return power;
+}
+
 inline double ValueOf(Format16 f, uint16_t bits) {
   const int exponent = (bits & 0x7fff) >> f.mantissa_bits;
   const int mantissa = bits & ((1 << f.mantissa_bits) - 1);
@@ -35,8 +43,9 @@ inline double ValueOf(Format16 f, uint16_t bits) {
     return mantissa != 0 ? std::numeric_limits<double>::quiet_NaN()
                          : sign * std::numeric_limits<double>::infinity();
   }
-  if (exponent == 0) return sign * std::ldexp(mantissa, 1 - f.bias - f.mantissa_bits);
-  return sign * std::ldexp((1 << f.mantissa_bits) + mantissa, exponent - f.bias - f.mantissa_bits);
+  if (exponent == 0) return sign * mantissa * PowerOfTwo(1 - f.bias - f.mantissa_bits);
+  return sign * ((1 << f.mantissa_bits) + mantissa) *
+         PowerOfTwo(exponent - f.bias - f.mantissa_bits);
 }
 
 // Not for NaN.
@@ -48,9 +57,9 @@ inline uint16_t NearestOf(Format16 f, double value) {
   if (size == 0) return sign;
   const int exponent = std::max(std::ilogb(size), 1 - f.bias);
   // A whole number of units in the last place; the default rounding mode ties to even.
-  const double units = std::nearbyint(std::ldexp(size, f.mantissa_bits - exponent));
+  const double units = std::nearbyint(size * PowerOfTwo(f.mantissa_bits - exponent));
   // Patterns are consecutive across exponents, so that a carry ends where it should.
-  const double pattern = std::ldexp(exponent - (1 - f.bias), f.mantissa_bits) + units;
+  const double pattern = (exponent - (1 - f.bias)) * PowerOfTwo(f.mantissa_bits) + units;
   return static_cast<uint16_t>(sign | (pattern >= infinity ? infinity : static_cast<int>(pattern)));
 }
 

@@ -228,11 +228,13 @@ inline Prepared Prepare(const Context& context, const rope_qk_args& args) {
 #define EXPECT_OK(call) EXPECT_EQ((call), ROPE_OK) << rope_last_error()
 #define ASSERT_OK(call) ASSERT_EQ((call), ROPE_OK) << rope_last_error()
 
-// Longer loops, for a machine with time.
-inline bool LongTests() {
-  const char* value = std::getenv("LIBROPE_TEST_LONG");
+inline bool IsOn(const char* variable) {
+  const char* value = std::getenv(variable);
   return value != nullptr && std::string(value) != "0";
 }
+// Longer loops, for a machine with time; shorter ones, for one that is emulated.
+inline bool LongTests() { return IsOn("LIBROPE_TEST_LONG"); }
+inline bool ShortTests() { return IsOn("LIBROPE_TEST_SHORT"); }
 
 }  // namespace rope::testing
 

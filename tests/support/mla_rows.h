@@ -1,6 +1,7 @@
 // Rows of caches as engines of MLA lay them out, of bytes that tensors of several dtypes and their
-// scales share: against packers written from the public descriptions of these rows. For any
-// machine; what it is compared with is turned and normed by the CPU, each in a call of its own.
+// scales share: against packers written from the public descriptions of these rows, which each
+// names. For any machine; what it is compared with is turned and normed by the CPU, each in a call
+// of its own.
 #ifndef LIBROPE_TESTS_SUPPORT_MLA_ROWS_H_
 #define LIBROPE_TESTS_SUPPORT_MLA_ROWS_H_
 
@@ -24,16 +25,25 @@ class MlaRows {
  public:
   explicit MlaRows(Machine* machine) : machine_(machine) {}
 
-  // 512 e4m3 of the latent, normed or not, four f32 scales of 128 channels each; 64 bf16 that turn,
-  // in the same row (656 bytes, FlashMLA) or in a cache of their own (528).
+  // 512 e4m3 of the latent, normed or not, four f32 scales of 128 channels each; 64 bf16 that turn.
+  // In the same row, 656 bytes: FlashMLA's README, "FP8 KV Cache", and V32_FP8Sparse of quant.py in
+  // its tests, whose scales are powers of two (those of vLLM's fp8_ds_mla are any). In a cache of
+  // their own beside rows of 528 bytes: quantize_k_cache_separate of SGLang's dsa/quant_k_cache.py.
   void ExpectFourGroups(int row_bytes, bool power_of_two, bool normed);
   // DeepSeek-V4: rows of 448 e4m3 and 64 bf16 that turn; behind the rows of a page, eight bytes a
-  // token: seven e8m0 scales of 64 channels each, 584 bytes together.
-  void ExpectScalesBehindRows();
-  // 576 bytes: 512 and 64 e4m3 with one scale that was given.
+  // token: seven e8m0 scales of 64 channels each, and a byte that nobody writes, 584 bytes
+  // together. The bytes of a page are a multiple of 576: MODEL1_FP8Sparse of quant.py in FlashMLA's
+  // tests, and SGLang's deepseek_v4_memory_pool.py. Normed: over all 512 channels, by a call that
+  // norms and turns them where they are, storing the span, and one with a NOPE context that codes
+  // the others.
+  void ExpectScalesBehindRows(int page_size, bool normed);
+  // 576 bytes: 512 and 64 e4m3 with one scale that was given: concat_and_cache_mla of vLLM's
+  // cache_kernels.cu.
   void ExpectOneScale();
   // 132 bytes, the keys of DeepSeek-V3.2's indexer: in a page all rows of 128 e4m3, then a scale in
-  // f32 for each. The first half of a head turns; normed: behind a LayerNorm with bias.
+  // f32 for each: kv_cache_cast_to_fp8 of test_attention.py in DeepGEMM's tests, and
+  // indexer_k_quant_and_cache of vLLM's cache_kernels.cu. The first half of a head turns; normed:
+  // behind a LayerNorm with bias.
   void ExpectIndexer(bool normed);
   // A decode step with absorbed weights: 512 channels of a query that do not turn and 64 that do,
   // from two tensors into rows of 576 e4m3.
@@ -44,15 +54,15 @@ class MlaRows {
  private:
   static constexpr int kTokens = 37, kPageSize = 16, kPages = 4, kSpan = 64;
 
-  // bf16 numbers of one head a token.
+  // bf16 numbers of one head a token, and slots for them.
   struct Rows {
-    explicit Rows(int width) : width(width), values(kTokens * width) {
+    explicit Rows(int width, int page_size = kPageSize) : width(width), values(kTokens * width) {
       Random r(static_cast<uint64_t>(width));
       for (uint16_t& value : values) {
         WriteElement(ROPE_DTYPE_BF16, &value,
                      (r.Below(4001) - 2000) / 128.0 * std::ldexp(1, -r.Pick(0, 9)));
       }
-      for (int t = 0; t < kTokens; ++t) slots.push_back((t * 29 + 5) % (kPages * kPageSize));
+      for (int t = 0; t < kTokens; ++t) slots.push_back((t * 29 + 5) % (kPages * page_size));
     }
 
     float At(int token, int channel) const {
@@ -86,12 +96,14 @@ class MlaRows {
     std::vector<int64_t> slots;
   };
 
-  // The memory of a cache and what describes it.
+  // The memory of a cache, whose bytes all differ from their neighbours, and what describes it.
   struct Cache {
-    Cache(const Rows& rows, int64_t page_bytes) : bytes(kPages * page_bytes, 0x33) {
+    Cache(const Rows& rows, int64_t page_bytes, int page_size = kPageSize)
+        : bytes(static_cast<size_t>(kPages * page_bytes)) {
+      for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i * 37 + i / 256);
       cache.kind = ROPE_SLOTS_MAPPED;
       cache.pages = kPages;
-      cache.page_size = kPageSize;
+      cache.page_size = page_size;
       cache.slots_i64 = rows.slots.data();
       cache.slots_length = kTokens;
     }
@@ -213,24 +225,28 @@ inline void MlaRows::ExpectFourGroups(int row_bytes, bool power_of_two, bool nor
   EXPECT_TRUE(keys == want_keys);
 }
 
-inline void MlaRows::ExpectScalesBehindRows() {
-  constexpr int kRow = 576, kPage = kPageSize * 584;
-  Rows rows(448 + kSpan);
-  const Rows turned = rows.After(OfSpan(), 448, kSpan, nullptr);
-  Cache cache(rows, kPage);
+inline void MlaRows::ExpectScalesBehindRows(int page_size, bool normed) {
+  constexpr int kRow = 576, kCodes = 448;
+  const int page_bytes = (page_size * 584 + kRow - 1) / kRow * kRow;
+  Rows rows(kCodes + kSpan, page_size);
+  const Norm norm(ROPE_NORM_KIND_RMS, kCodes + kSpan);
+  const Rows first =
+      normed ? rows.After(Nope(kCodes + kSpan), 0, kCodes + kSpan, &norm.norm) : rows;
+  const Rows turned = first.After(OfSpan(), kCodes, kSpan, nullptr);
+  Cache cache(rows, page_bytes, page_size);
   std::vector<uint8_t> want = cache.bytes;
   for (int t = 0; t < kTokens; ++t) {
-    const int64_t page = rows.slots[t] / kPageSize, slot = rows.slots[t] % kPageSize;
-    uint8_t* const row = &want[page * kPage + slot * kRow];
+    uint8_t* const page = &want[rows.slots[t] / page_size * page_bytes];
+    const int64_t slot = rows.slots[t] % page_size;
+    uint8_t* const row = page + slot * kRow;
     for (int g = 0; g < 7; ++g) {
-      const float scale = PowerOfTwoAbove(std::max(Largest(rows, t, 64 * g, 64) / 448.0f, 1e-4f));
-      want[page * kPage + kPageSize * kRow + slot * 8 + g] =
-          static_cast<uint8_t>(127 + std::ilogb(scale));
+      const float scale = PowerOfTwoAbove(std::max(Largest(first, t, 64 * g, 64) / 448.0f, 1e-4f));
+      page[page_size * kRow + slot * 8 + g] = static_cast<uint8_t>(127 + std::ilogb(scale));
       for (int c = 64 * g; c < 64 * (g + 1); ++c) {
-        row[c] = NearestCode(Code::kE4m3, rows.At(t, c) / scale);
+        row[c] = NearestCode(Code::kE4m3, first.At(t, c) / scale);
       }
     }
-    std::memcpy(row + 448, &turned.values[t * turned.width + 448], 2 * kSpan);
+    std::memcpy(row + kCodes, &turned.values[t * turned.width + kCodes], 2 * kSpan);
   }
   rope_scale scale = ROPE_INIT(rope_scale);
   scale.computed = 1;
@@ -238,13 +254,39 @@ inline void MlaRows::ExpectScalesBehindRows() {
   scale.group = 64;
   scale.power_of_two = 1;
   scale.min_scale = 1e-4;
-  scale.data = cache.bytes.data() + kPageSize * kRow;
-  scale.stride_batch = kPage;
+  scale.data = cache.bytes.data() + page_size * kRow;
+  scale.stride_batch = page_bytes;
   scale.stride_token = 8;
-  cache.cache.v = Strided(cache.bytes.data(), ROPE_DTYPE_F8_E4M3, 448, kPage, kRow);
-  cache.cache.v.scale = &scale;
-  cache.cache.k = Strided(cache.bytes.data() + 448, ROPE_DTYPE_BF16, kSpan, kPage / 2, kRow / 2);
-  Store(OfSpan(), &rows, &cache, nullptr, nullptr);
+  rope_tensor codes = Strided(cache.bytes.data(), ROPE_DTYPE_F8_E4M3, kCodes, page_bytes, kRow);
+  codes.scale = &scale;
+  const rope_tensor span =
+      Strided(cache.bytes.data() + kCodes, ROPE_DTYPE_BF16, kSpan, page_bytes / 2, kRow / 2);
+  cache.cache.k = span;
+  if (!normed) {
+    cache.cache.v = codes;
+    Store(OfSpan(), &rows, &cache, nullptr, nullptr);
+    EXPECT_TRUE(cache.bytes == want);
+    return;
+  }
+  rope_config whole = Config(kCodes + kSpan, ROPE_PAIRING_INTERLEAVED);
+  whole.rotary_dim = kSpan;
+  whole.rotary_offset = kCodes;
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache.cache;
+  fused.k_norm = &norm.norm;
+  rope_qk_args args = Args(1, kTokens);
+  args.k = args.k_out = rows.Tensor(0, kCodes + kSpan);
+  args.positions = Offset(100);
+  args.fused = &fused;
+  const std::vector<MemorySpan> memory = {SpanOf(rows.values), SpanOf(rows.slots, true),
+                                          SpanOf(cache.bytes), SpanOf(norm.parameters, true)};
+  Apply(whole, args, memory);
+  EXPECT_TRUE(rows.values == turned.values);
+  fused.k_norm = nullptr;
+  args.k = rows.Tensor(0, kCodes);
+  args.k_out = rope_tensor{};
+  cache.cache.k = codes;
+  Apply(Nope(kCodes), args, memory);
   EXPECT_TRUE(cache.bytes == want);
 }
 
@@ -379,8 +421,8 @@ inline void ExpectMlaRows(Machine* machine) {
       rows.ExpectFourGroups(528, power_of_two, normed);
     }
     rows.ExpectIndexer(normed);
+    for (const int page_size : {16, 64}) rows.ExpectScalesBehindRows(page_size, normed);
   }
-  rows.ExpectScalesBehindRows();
   rows.ExpectOneScale();
   rows.ExpectAbsorbedQueries();
   rows.ExpectPrefillKeys();
