@@ -1,7 +1,7 @@
 // The short way through the checks of a call with rope_fused, for what an engine does for each
-// token and layer: k and v, which are described alike, go to a contiguous cache, and nothing else
-// is done besides. It only says whether all is right, in few instructions. check_fused.h is for
-// every call, and says what is wrong.
+// token and layer: k and v, which are described alike, go to a contiguous cache, as they are or in
+// 8 bits, and nothing else is done besides. It only says whether all is right, in few
+// instructions. check_fused.h is for every call, and says what is wrong.
 #ifndef LIBROPE_SRC_CALL_CHECK_APPEND_H_
 #define LIBROPE_SRC_CALL_CHECK_APPEND_H_
 

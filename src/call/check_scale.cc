@@ -120,12 +120,15 @@ rope_status DescribeArray(const Field& field, const rope_scale& s, int32_t heads
              int64_t{scales->groups} * size},
             extent};
   if (!shape->written || IsInjective(shape->of)) return ROPE_OK;
-  return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-              of == ScaleOwner::kCache
-                  ? "%s: %s.scale: strides let computed scales of heads, slots or pages overlap"
-                  : "%s: %s.scale: strides let computed scales of heads, tokens or batch rows "
-                    "overlap",
-              call.function, field.tensor);
+  return Fail(
+      ROPE_ERROR_INVALID_ARGUMENT,
+      of == ScaleOwner::kCache
+          ? "%s: %s.scale->stride_batch, stride_token and stride_head (%lld, %lld, %lld) let "
+            "computed scales of heads, slots or pages overlap"
+          : "%s: %s.scale->stride_batch, stride_token and stride_head (%lld, %lld, %lld) let "
+            "computed scales of heads, tokens or batch rows overlap",
+      call.function, field.tensor, static_cast<long long>(s.stride_batch),
+      static_cast<long long>(s.stride_token), static_cast<long long>(s.stride_head));
 }
 
 }  // namespace

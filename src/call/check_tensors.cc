@@ -521,8 +521,7 @@ bool DescribePages(const rope_kv_cache& c, int64_t width, HeadStrides* strides, 
   }
   if ((t.stride_batch | t.stride_token | t.stride_head | t.reserved) != 0) return false;
   *strides = NamedStrides<true>(t.layout, c.pages, c.page_size, t.heads, width);
-  return t.scale == nullptr &&
-         !__builtin_mul_overflow(width * t.heads, int64_t{c.page_size}, bytes) &&
+  return !__builtin_mul_overflow(width * t.heads, int64_t{c.page_size}, bytes) &&
          !__builtin_mul_overflow(*bytes, c.pages, bytes);
 }
 

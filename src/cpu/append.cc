@@ -141,14 +141,36 @@ bool CopyCanStream(const Copy& copy) {
   return copy.output.IsLike(copy.dtype) && misaligned % 64 == 0;
 }
 
-void CopyBeside(const FusedPlan& fused, const Slot& slot) {
+namespace {
+
+// Calls run(copy, out, place) for what goes anywhere.
+template <class Run>
+void ForEachBeside(const FusedPlan& fused, const Slot& slot, const Run& run) {
   for (int n = 0; n < fused.copies.count; ++n) {
     const Copy& copy = fused.copies.of[n];
-    if (copy.ToSlots() && slot.page < 0) continue;
-    const int64_t offset =
-        copy.ToSlots() ? TokenOffset(copy.out_strides, slot.page, slot.index) : 0;
-    CopyHeads(copy, copy.in, copy.out + offset, 1, CopyBytes);
+    if (!copy.ToSlots()) {
+      run(copy, copy.out, Place{});
+    } else if (slot.page >= 0) {
+      run(copy, copy.out + TokenOffset(copy.out_strides, slot.page, slot.index),
+          Place{slot.page, slot.index});
+    }
   }
+}
+
+}  // namespace
+
+void CopyBeside(const FusedPlan& fused, const Slot& slot) {
+  ForEachBeside(fused, slot, [](const Copy& copy, char* out, const Place&) {
+    CopyHeads(copy, copy.in, out, 1, CopyBytes);
+  });
+}
+
+void ConvertBeside(const Plan& plan, const Kernels& kernels, const FusedPlan& fused,
+                   const Slot& slot) {
+  ForEachBeside(fused, slot, [&](const Copy& copy, char* out, const Place& place) {
+    if (copy.output.IsLike(copy.dtype)) return CopyHeads(copy, copy.in, out, 1, CopyBytes);
+    StageCopy(plan, kernels, copy, false, {copy.in, out, 1, place}, 0, 0);
+  });
 }
 
 void CopyTokens(const Plan& plan, const KeptSlots* kept, const Kernels& kernels, const Copy& copy,

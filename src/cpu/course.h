@@ -75,11 +75,10 @@ inline Course::Course(const Plan& plan)
       if (plan.fused->Decodes(n)) tensor_bytes[n] /= ElementSize(t.dtype);
     }
     token_bytes += tensor_bytes[n];
-    rotations[n] = &kernels.RotationOf(t.dtype, order, arithmetic, rare_ties);
+    rotations[n] = &kernels.RotationOf(TurnedIn(plan, n), order, arithmetic, rare_ties);
   }
   if (plan.fused != nullptr) {
     for (int n = 0; n < plan.tensor_count; ++n) {
-      rotations[n] = &kernels.RotationOf(TurnedIn(plan, n), order, arithmetic, rare_ties);
       reads[n] = TurnsAsItIs(plan, n) && StageOf(plan, n).turned == plan.tensors[n].dtype;
       if (const auto* widening = WideningOf(plan, n, kernels, order)) {
         const Kernels::Rotation* const coding = CodingOf(plan, n, kernels, order);

@@ -77,8 +77,8 @@ inline const Kernels::Rotation* CodingOf(const Plan& plan, int n, const Kernels&
     return nullptr;
   }
   const Output& output = plan.fused->outputs[n];
-  if (plan.tensors[n].dtype != ROPE_DTYPE_BF16 || plan.fused->norms[n] != nullptr ||
-      !IsCode(output.dtype) || output.HasScaleArray() || output.repeats != 1) {
+  if (plan.fused->norms[n] != nullptr || !IsCode(output.dtype) || output.HasScaleArray() ||
+      output.repeats != 1) {
     return nullptr;
   }
   const Kernels::Rotation& coding = kernels.coding[static_cast<int>(CodeOf(output.dtype))][order];

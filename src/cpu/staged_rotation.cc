@@ -78,20 +78,30 @@ void ConvertInStages(const Job& job, int n, int64_t batch, int64_t first, int co
 
 namespace {
 
-void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                  int i, int count, int64_t last) {
-  const rope_context& context = *job.plan.context;
-  const Tensor& t = job.tensors[n];
-  const bool reads = job.course.reads[n];
-  Block block;  // without a norm, whose fields take long to clear
+// Of heads that are asked for by nothing but their kernel; without a norm, whose fields take long
+// to clear.
+Block BlockInCache(const rope_context& context, const OrderedRows& rows) {
+  Block block;
+  block.cos = rows.cos;
+  block.sin = rows.sin;
   block.row_stride = rows.stride;
   block.segments = context.segments.data();
   block.segment_count = static_cast<int32_t>(context.segments.size());
+  block.tokens = 1;
   block.in_cache = true;
   block.prefetch_ahead = 0;
   block.prefetch_last = nullptr;
   block.prefetch_near = 0;
   block.prefetch_into_l1 = false;
+  return block;
+}
+
+void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                  int i, int count, int64_t last) {
+  const rope_context& context = *job.plan.context;
+  const Tensor& t = job.tensors[n];
+  const bool reads = job.course.reads[n];
+  Block block = BlockInCache(context, rows);
   if (reads && n < job.fused->gathered) {
     const auto last_head = [&] {
       return t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
@@ -121,6 +131,49 @@ void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
 }
 
 }  // namespace
+
+void RotateTokenInStages(const Course& course, const Plan& plan, int n, const Tensor& t,
+                         const Output& output, const Place& place, const OrderedRows& row) {
+  const rope_context& context = *plan.context;
+  Block block = BlockInCache(context, row);
+  const char* const in = t.in + t.in_span;
+  char* const out = t.out + t.out_span;
+  if (course.codes[n]) {
+    block.tensor = &t;
+    block.in = in;
+    block.out = out;
+    block.inverse = 1.0f / output.scales.value;
+    course.rotations[n]->rotate(block);
+    return;
+  }
+  const int32_t span = context.rotary_dim;
+  const StagedHeads staged = {course.kernels,
+                              context,
+                              in,
+                              out,
+                              t.in_strides,
+                              t.out_strides,
+                              t.heads,
+                              span,
+                              0,
+                              span,
+                              t.dtype,
+                              StageOf(plan, n),
+                              output,
+                              ScalesAt(output, place, 0),
+                              nullptr,
+                              0,
+                              {}};
+  RunStages(staged, 1, [&](const StagedPart& part) {
+    Tensor heads = SpanOf(context, staged, part);
+    heads.in = in + part.head * t.in_strides.head;
+    heads.in_strides = t.in_strides;
+    block.tensor = &heads;
+    block.in = heads.in;
+    block.out = heads.out;
+    course.rotations[n]->rotate(block);
+  });
+}
 
 void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                     int i, int count, int64_t last) {

@@ -22,6 +22,11 @@ void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batc
 void RotateByChannelsInStages(const Job& job, int n, const ChannelRow& row, int64_t batch,
                               int64_t token);
 
+// The heads of the only token of a call, of tensor n of `plan`, which their kernel reads where they
+// are, to a place of their output.
+void RotateTokenInStages(const Course& course, const Plan& plan, int n, const Tensor& tensor,
+                         const Output& output, const Place& place, const OrderedRows& row);
+
 }  // namespace rope::cpu
 
 #endif  // LIBROPE_SRC_CPU_STAGED_ROTATION_H_
