@@ -245,6 +245,7 @@ template <bool kFused>
 RowOrder RowOrderOf(const Job& job, int n) {
   const Course& course = job.course;
   if (!kFused || NormPassOf(job, n) != NormPass::kGradient) return course.rotations[n]->order;
+  if (const Kernels::Rotation* const reading = ReadingOf(job, n)) return reading->order;
   const rope_dtype dtype = TurnsIn(job.tensors[n].dtype, course.arithmetic);
   return course.kernels.RowOrderOf(dtype, course.order, course.arithmetic);
 }

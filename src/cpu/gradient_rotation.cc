@@ -7,6 +7,16 @@
 
 namespace rope::cpu {
 
+const Kernels::Rotation* ReadingOf(const Job& job, int n) {
+  const Tensor& t = job.tensors[n];
+  const Norm* const norm = job.fused->norms[n];
+  const rope_context& context = *job.plan.context;
+  const bool all_turn = norm != nullptr ? norm->channels == context.rotary_dim : !t.copies_rest;
+  if (!all_turn) return nullptr;
+  return ReadingOf(job.course.kernels, t.dtype, job.course.order, job.course.arithmetic,
+                   job.fused->outputs[n].sums);
+}
+
 void PassTokens(const Job& job, int n, const Block* rows, const ChannelRow* row, int64_t batch,
                 int64_t token, int count) {
   const Course& course = job.course;
@@ -20,7 +30,7 @@ void PassTokens(const Job& job, int n, const Block* rows, const ChannelRow* row,
                    t.out_strides,  fused.outputs[n].sums,
                    t.heads,        context.rotary_dim,
                    t.dtype};
-  TurnBack turn = {course.order, course.arithmetic, 0, rows, row};
+  TurnBack turn = {course.order, course.arithmetic, 0, rows, row, nullptr};
   const char* in = t.in + TokenOffset(t.in_strides, batch, token);
   char* out = t.out + TokenOffset(t.out_strides, batch, token);
   const char* x = nullptr;
@@ -34,6 +44,7 @@ void PassTokens(const Job& job, int n, const Block* rows, const ChannelRow* row,
   if (norm != nullptr) {
     x = norm->gradients.x + TokenOffset(norm->gradients.x_strides, batch, token);
   }
+  if (rows != nullptr) turn.reading = ReadingOf(job, n);
   PassGradients(of, turn, in, x, out, job.grad_part, count);
 }
 

@@ -7,8 +7,12 @@
 #include "cpu/block.h"
 #include "cpu/gradients.h"
 #include "cpu/job.h"
+#include "cpu/kernels.h"
 
 namespace rope::cpu {
+
+// What turns tensor n as it reads it; null: nothing does.
+const Kernels::Rotation* ReadingOf(const Job& job, int n);
 
 // Tokens [token, token + count) of a batch row of tensor n. They turn by `rows`, by one row for
 // each channel, or, with neither, not at all.

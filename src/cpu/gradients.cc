@@ -37,7 +37,7 @@ HWY_NOINLINE void Turn(const GradientOf& of, const TurnBack& turn, rope_dtype dt
   if (turn.rows == nullptr && turn.row == nullptr) return;
   char* const span = heads + turn.span * ElementSize(dtype);
   Tensor tensor = {};
-  tensor.in_strides = tensor.out_strides = {0, 0, step};
+  tensor.in_strides = tensor.out_strides = {0, step * count, step};
   tensor.heads = count;
   tensor.dtype = dtype;
   if (turn.row != nullptr) {
@@ -55,6 +55,25 @@ HWY_NOINLINE void Turn(const GradientOf& of, const TurnBack& turn, rope_dtype dt
   of.kernels.rotations[dtype - 1][turn.order][static_cast<int>(turn.arithmetic)].rotate(block);
 }
 
+// Heads of a token, turned back on their way to the stage.
+HWY_NOINLINE void ReadTurned(const GradientOf& of, const TurnBack& turn, const TokenAt& token,
+                             int32_t head, int32_t count, float* stage) {
+  Tensor tensor = {};
+  const int64_t in_step = of.in_strides.head, out_step = of.channels * int64_t{sizeof(float)};
+  tensor.in_strides = {0, in_step * count, in_step};
+  tensor.out_strides = {0, out_step * count, out_step};
+  tensor.heads = count;
+  tensor.dtype = of.dtype;
+  Block block = *turn.rows;
+  block.tensor = &tensor;
+  block.in = token.in + head * in_step;
+  block.out = reinterpret_cast<char*>(stage);
+  block.cos += token.index * block.row_stride;
+  block.sin += token.index * block.row_stride;
+  block.tokens = 1;
+  turn.reading->rotate(block);
+}
+
 // Whether heads turn in the output, whose dtype has to round what the kernel multiplies.
 bool TurnsInOutput(const GradientOf& of, const TurnBack& turn) {
   return (turn.rows != nullptr || turn.row != nullptr) && IsNarrow(of.dtype) &&
@@ -65,8 +84,9 @@ bool TurnsInOutput(const GradientOf& of, const TurnBack& turn) {
 void Load(const GradientOf& of, const TurnBack& turn, const TokenAt& token, int32_t head,
           int32_t count, bool again, float* stage) {
   const int32_t width = of.channels;
-  const bool in_output = TurnsInOutput(of, turn);
-  for (int32_t h = 0; h < count && !(in_output && again); ++h) {
+  const bool in_output = TurnsInOutput(of, turn), reads = turn.reading != nullptr;
+  if (reads) ReadTurned(of, turn, token, head, count, stage);
+  for (int32_t h = 0; h < count && !reads && !(in_output && again); ++h) {
     const int64_t first = int64_t{head + h} * of.sums;
     of.kernels.add_heads[of.dtype - 1](token.in + first * of.in_strides.head, of.in_strides.head,
                                        of.sums, width, stage + h * width);
@@ -74,10 +94,10 @@ void Load(const GradientOf& of, const TurnBack& turn, const TokenAt& token, int3
       of.kernels.narrow[of.dtype - 1](stage + h * width, HeadOut(of, token, head + h), width);
     }
   }
-  if (!in_output) {
+  if (!in_output && !reads) {
     Turn(of, turn, ROPE_DTYPE_F32, token.index, reinterpret_cast<char*>(stage),
          int64_t{width} * int64_t{sizeof(float)}, count);
-  } else {
+  } else if (in_output) {
     if (!again) {
       Turn(of, turn, of.dtype, token.index, HeadOut(of, token, head), of.out_strides.head, count);
     }
@@ -97,7 +117,7 @@ void FindMoments(const GradientOf& of, const char* x, int32_t count, Stage* stag
   const auto n = static_cast<float>(norm.channels);
   const auto sum = [&](NormSum what, float* to) {
     of.kernels.norm_sums[of.dtype - 1][static_cast<int>(what)](
-        {x, step, count, norm.channels, stage->means, to, 0, false});
+        {x, step, count, norm.channels, stage->means, to, 0, 0, false});
   };
   std::fill_n(stage->roots, Stage::kHeads, 0.0f);  // whole vectors are read
   if (norm.rule.has_mean) {

@@ -34,11 +34,24 @@ struct TurnBack {
   int32_t span;       // the first channel that turns
   const Block* rows;  // its rows, their stride and its segments
   const ChannelRow* row;
+  const Kernels::Rotation* reading;  // of ReadingOf; null: heads are added first
 };
 
 // The dtype in which heads of this one turn: f32, unless products are rounded.
 inline rope_dtype TurnsIn(rope_dtype dtype, Arithmetic arithmetic) {
   return arithmetic == Arithmetic::kFused ? ROPE_DTYPE_F32 : dtype;
+}
+
+// What turns back heads of a tensor, all channels of which turn, to f32 as it reads them; null:
+// there is nothing, or they are sums.
+inline const Kernels::Rotation* ReadingOf(const Kernels& kernels, rope_dtype dtype,
+                                          ChannelOrder order, Arithmetic arithmetic, int32_t sums) {
+  if (sums != 1 || TurnsIn(dtype, arithmetic) != ROPE_DTYPE_F32) return nullptr;
+  const Kernels::Rotation& rotation =
+      dtype == ROPE_DTYPE_F32
+          ? kernels.rotations[ROPE_DTYPE_F32 - 1][order][static_cast<int>(arithmetic)]
+          : kernels.widening[dtype - 1][order];
+  return rotation.rotate != nullptr ? &rotation : nullptr;
 }
 
 // `count` tokens, whose first heads are here; `x` is where what was normed begins, if there is a
