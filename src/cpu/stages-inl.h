@@ -177,13 +177,29 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<D>> Q8CodesOf(D d, hn::Vec<D> value) {
   const auto most = hn::Set(d, LargestOf(Code::kInt8));
   const auto number = hn::IfThenZeroElse(hn::IsNaN(value), value);
   const auto limited = hn::Max(hn::Min(number, most), hn::Neg(most));
-  const auto whole = hn::ConvertTo(di, limited);
-  const auto rest = hn::Sub(limited, hn::ConvertTo(d, whole));
-  const auto half = hn::Set(d, 0.5f);
-  const auto one = hn::Set(di, 1);
-  const auto up = hn::IfThenElseZero(hn::RebindMask(di, hn::Ge(rest, half)), one);
-  const auto down = hn::IfThenElseZero(hn::RebindMask(di, hn::Le(rest, hn::Neg(half))), one);
-  return hn::Sub(hn::Add(whole, up), down);
+  // Halves go away from zero: with the largest number below 1/2, what lies below a half stays below
+  // the next integer, and a half, as 1 - 2^-25 is no f32, reaches it.
+  const auto almost_half = hn::CopySign(hn::Set(d, 0x1.fffffep-2f), limited);
+  return hn::ConvertTo(hn::RebindToSigned<D>(), hn::Add(limited, almost_half));
+}
+
+// As Q8ScaleOf of math/q8_0.h, of blocks whose scales are computed side by side: one alone waits
+// for a maximum, two divisions and a conversion.
+template <class E>
+HWY_INLINE void ScaleBlocks(const typename E::Raw* elements, int count, float* inverses,
+                            uint16_t* stored) {
+  const FullTag d;
+  HWY_ALIGN uint32_t largest[kMaxLanes] = {};
+  for (int i = 0; i < count; ++i) {
+    largest[i] = LargestSize<E>(elements + i * kQ8Channels, kQ8Channels);
+  }
+  for (int i = 0; i < count; i += LanesOf(d)) {
+    const auto size = hn::BitCast(d, hn::Load(hn::RebindToUnsigned<FullTag>(), largest + i));
+    const auto scale = hn::Div(size, hn::Set(d, LargestOf(Code::kInt8)));
+    const auto inverse = hn::Div(hn::Set(d, 1.0f), scale);
+    hn::Store(hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), inverse), d, inverses + i);
+    F16::Store<false>(d, scale, stored + i);
+  }
 }
 
 template <class E>
@@ -194,13 +210,18 @@ void EncodeQ8(const void* from, void* to, int64_t blocks) {
   static_assert(kQ8Channels % kMaxLanes == 0);
   const auto* elements = static_cast<const typename E::Raw*>(from);
   auto* block = static_cast<uint8_t*>(to);
-  for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes, elements += kQ8Channels) {
-    const Q8Scale scale = Q8ScaleOf(BitsFloat(LargestSize<E>(elements, kQ8Channels)));
-    std::memcpy(block, &scale.stored, 2);
-    for (int c = 0; c < kQ8Channels; c += LanesOf(d)) {
-      const auto value = hn::Mul(E::Load(d, elements + c), hn::Set(d, scale.inverse));
-      const auto codes = Q8CodesOf(d, value);
-      hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, codes)), du8, block + 2 + c);
+  HWY_ALIGN float inverses[kMaxLanes];
+  HWY_ALIGN uint16_t stored[kMaxLanes];
+  for (; blocks > 0; blocks -= kMaxLanes) {
+    const auto count = static_cast<int>(HWY_MIN(blocks, int64_t{kMaxLanes}));
+    ScaleBlocks<E>(elements, count, inverses, stored);
+    for (int i = 0; i < count; ++i, block += kQ8Bytes, elements += kQ8Channels) {
+      std::memcpy(block, &stored[i], 2);
+      const auto inverse = hn::Set(d, inverses[i]);
+      for (int c = 0; c < kQ8Channels; c += LanesOf(d)) {
+        const auto codes = Q8CodesOf(d, hn::Mul(E::Load(d, elements + c), inverse));
+        hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, codes)), du8, block + 2 + c);
+      }
     }
   }
 }
