@@ -367,7 +367,7 @@ void MakeRows(const Plan& plan, const Kernels& kernels, RowOrder order, int widt
               const RowBuffer& block, float* spare, float* rows) {
   const rope_context& context = *plan.context;
   if (kOperations[plan.operation].has_from()) {
-    for (int i = 0; i < block.count; ++i) {
+    for (int i = 0; i < block.rows; ++i) {
       float* const row = rows + i * 2 * width;
       MakeRowBetween(plan, kernels, block.batch, block.first + i, block.row_head, order, width,
                      spare, row, row + width);
@@ -375,10 +375,10 @@ void MakeRows(const Plan& plan, const Kernels& kernels, RowOrder order, int widt
     return;
   }
   if (MakeRowsOfPositions<RowBuffer::kTokens>(plan, kernels, order, block.batch, block.first,
-                                              block.count, rows)) {
+                                              block.rows, rows)) {
     return;
   }
-  for (int i = 0; i < block.count; ++i) {
+  for (int i = 0; i < block.rows; ++i) {
     float* const row = rows + i * 2 * width;
     MakeRow(context, kernels, plan.positions,
             LocateToken(plan.positions, block.batch, block.first + i), block.row_head,
@@ -390,7 +390,7 @@ void MakeRows(const Plan& plan, const Kernels& kernels, RowOrder order, int widt
 void OrderNaturalRows(const rope_context& context, const Kernels& kernels, rope_dtype dtype,
                       RowOrder order, int width, RowBuffer* buffer) {
   const int padded = PaddedPairs(context.pairs);
-  for (int i = 0; i < buffer->count; ++i) {
+  for (int i = 0; i < buffer->rows; ++i) {
     const float *cos = buffer->cos + i * buffer->stride, *sin = buffer->sin + i * buffer->stride;
     float *to_cos = buffer->ordered + i * 2 * width, *to_sin = to_cos + width;
     alignas(64) float rounded[2 * kMaxPairs];
@@ -440,6 +440,14 @@ void FillRow(const FillPlan& plan, const Kernels& kernels, const CosSinTable& ta
   }
 }
 
+// Whether all tokens of a batch row have one position: keys that move by one distance.
+bool ShareRow(const Plan& plan) {
+  const PositionSource& p = plan.positions;
+  return p.type != PositionSource::kNone && p.stride_token == 0 && !p.per_sequence &&
+         p.place == PositionSource::kRows && !kOperations[plan.operation].has_from() &&
+         !plan.has_rows;
+}
+
 // What few calls have. Apart: others do not divide.
 [[gnu::noinline]] void StartRareRows(const Plan& plan, RowBuffer* buffer) {
   buffer->batch = plan.PositionRow(buffer->batch);
@@ -459,6 +467,7 @@ void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, int32_
   buffer->batch = batch;
   buffer->first = first;
   buffer->count = count;
+  buffer->rows = ShareRow(plan) ? 1 : count;
   buffer->row_head = row_head;
   buffer->ordered_dtype = -1;
   buffer->some_per_channel = false;
@@ -475,14 +484,14 @@ OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype
   const rope_context& context = *plan.context;
   dtype = RoundedTo(context, dtype);
   const int width = RowWidth(order, context.pairs);
-  const OrderedRows rows = {buffer->ordered, buffer->ordered + width, 2 * width};
+  const OrderedRows rows = {buffer->ordered, buffer->ordered + width, buffer->StrideOf(2 * width)};
   if (buffer->ordered_dtype == dtype && buffer->ordered_order == order) return rows;
   if (MakesRows(plan, kernels, order)) {
     MakeRows(plan, kernels, order, width, *buffer, buffer->natural, buffer->ordered);
     // Its rows of the positions before are where natural rows may have been.
     if (kOperations[plan.operation].has_from()) buffer->cos = nullptr;
     if (dtype != 0) {
-      RoundRows(kernels, dtype, order, context.pairs, buffer->count, buffer->ordered);
+      RoundRows(kernels, dtype, order, context.pairs, buffer->rows, buffer->ordered);
     }
   } else {
     const int padded = PaddedPairs(context.pairs);
@@ -493,7 +502,7 @@ OrderedRows OrderRows(const Plan& plan, const Kernels& kernels, rope_dtype dtype
       UseNatural(padded, buffer);
     }
     if (dtype == 0 && order == RowOrder::kNatural) {
-      return {buffer->cos, buffer->sin, buffer->stride};
+      return {buffer->cos, buffer->sin, buffer->StrideOf(buffer->stride)};
     }
     OrderNaturalRows(context, kernels, dtype, order, width, buffer);
   }

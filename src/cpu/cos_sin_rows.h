@@ -28,6 +28,7 @@ struct RowBuffer {
   int64_t batch, first;  // batch: that of positions or rows
   int count;
   int32_t row_head;
+  int rows;  // `count`, or 1: the tokens have one position, and rows lie 0 floats apart
   // What `ordered` holds, so that q and k share it: rows rounded to a dtype (0: not rounded; -1:
   // nothing yet), and their order.
   rope_dtype ordered_dtype;
@@ -40,6 +41,8 @@ struct RowBuffer {
   const float* cos;
   const float* sin;
   int64_t stride;
+
+  int64_t StrideOf(int64_t stride) const { return rows == count ? stride : 0; }
 
   // Tokens that fit.
   static int Capacity(const rope_context& context) {
