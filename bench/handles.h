@@ -15,6 +15,12 @@ struct Destroy {
 using Context = std::unique_ptr<rope_context, Destroy>;
 using Prepared = std::unique_ptr<rope_prepared, Destroy>;
 
+// Null if it cannot be made; applying null is an error with a message.
+inline Prepared Prepare(const rope_context* context, const rope_qk_args& args) {
+  rope_prepared* prepared = nullptr;
+  return Prepared(rope_prepared_create(context, &args, &prepared) == ROPE_OK ? prepared : nullptr);
+}
+
 inline rope_tensor Heads(void* data, rope_dtype dtype, int heads,
                          rope_layout layout = ROPE_LAYOUT_BSHD) {
   rope_tensor tensor{};

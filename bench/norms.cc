@@ -1,16 +1,20 @@
 // QK norm: the heads of q and k are normed and turned in place, in one call. Beside it the same in
-// two calls (a norm with a NOPE context, and the rotation), in one call that rounds as these do, as
-// one layer of a prepared call, the rotation alone, and sweeps over the same bytes.
+// two calls (a norm with a NOPE context, and the rotation), in one call that rounds as these do,
+// both also as eager code rounds, as one layer of a prepared call, the rotation alone, and sweeps
+// over the same bytes.
 #include "norms.h"
 
 #include <benchmark/benchmark.h>
 #include <librope/rope.h>
 
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "check.h"
 #include "contexts.h"
 #include "handles.h"
 #include "sweeps.h"
@@ -43,61 +47,94 @@ constexpr Contender kContenders[] = {
     {"rope_rounded", Calls::kOne, ROPE_NORM_ROUNDING_ROUNDED},
     {"rope_eager", Calls::kOne, ROPE_NORM_ROUNDING_EAGER},
     {"rope_two_calls", Calls::kTwo, ROPE_NORM_ROUNDING_ROUNDED},
+    {"rope_two_eager_calls", Calls::kTwo, ROPE_NORM_ROUNDING_EAGER},
     {"rope_prepared", Calls::kPrepared, ROPE_NORM_ROUNDING_FLOAT32},
     {"rope_without_norm", Calls::kRotation, 0},
 };
 
-// A call with one norm for q and k, without addresses, which `data` gets. Null: it cannot be made.
-Prepared Prepare(const rope_context* context, rope_qk_args args, rope_norm norm,
-                 rope_qk_data* data) {
+// A call with one norm for q and k, without addresses, which `data` gets.
+Prepared PrepareNormed(const rope_context* context, rope_qk_args args, rope_norm norm,
+                       rope_qk_data* data) {
   data->q = std::exchange(args.q.data, nullptr);
   data->k = std::exchange(args.k.data, nullptr);
   data->q_norm_weight = data->k_norm_weight = std::exchange(norm.weight, nullptr);
   rope_fused fused = *args.fused;
   fused.q_norm = fused.k_norm = &norm;
   args.fused = &fused;
-  rope_prepared* prepared = nullptr;
-  if (rope_prepared_create(context, &args, &prepared) != ROPE_OK) return nullptr;
-  return Prepared(prepared);
+  return Prepare(context, args);
 }
 
 // Which heads share an inverse root, and weights.
 enum class Shared { kByHead, kByAllHeads };
 
-void Run(benchmark::State& state, rope_dtype dtype, rope_pairing pairing, int64_t tokens,
-         Shared shared, const Contender& contender) {
-  const Tensors& tensors = GetTensors(dtype, tokens);
-  const Context rope = Create(pairing, ROPE_SCALING_DEFAULT),
-                nope = Create(pairing, ROPE_SCALING_NOPE);
-  const std::vector<uint16_t> weights(kQHeads * kDim, 0x3f80);
-  rope_norm norm = ROPE_INIT(rope_norm);
-  norm.kind = ROPE_NORM_KIND_RMS;
-  norm.eps = 1e-6;
-  norm.weight = weights.data();
-  norm.weight_dtype = ROPE_DTYPE_BF16;
-  norm.rounding = contender.rounding;
-  if (shared == Shared::kByAllHeads) {
-    norm.span = ROPE_NORM_SPAN_ALL_HEADS;
-    norm.weight_stride_head = kDim;
-  }
-  rope_fused fused = ROPE_INIT(rope_fused);
-  fused.q_norm = fused.k_norm = &norm;
-  const rope_qk_args normed = ArgsOf(tensors, &fused), plain = ArgsOf(tensors, nullptr);
-  rope_status status = rope != nullptr && nope != nullptr ? ROPE_OK : ROPE_ERROR_INTERNAL;
-  rope_qk_data data = ROPE_INIT(rope_qk_data);
-  const bool is_prepared = contender.calls == Calls::kPrepared;
-  const Prepared prepared = is_prepared ? Prepare(rope.get(), normed, norm, &data) : nullptr;
-  for (auto _ : state) {
-    if (is_prepared) {
-      status |= rope_prepared_apply(prepared.get(), &data);
-    } else {
-      if (contender.calls == Calls::kTwo) status |= rope_apply_qk(nope.get(), &normed);
-      status |= rope_apply_qk(rope.get(), contender.calls == Calls::kOne ? &normed : &plain);
+// What a contender calls, described once.
+class Normed {
+ public:
+  Normed(const Tensors& tensors, rope_pairing pairing, Shared shared, const Contender& contender)
+      : calls_(contender.calls),
+        rope_(Create(pairing, ROPE_SCALING_DEFAULT)),
+        nope_(Create(pairing, ROPE_SCALING_NOPE)),
+        weights_(NormWeights(kQHeads * kDim)),
+        normed_(ArgsOf(tensors, &fused_)),
+        plain_(ArgsOf(tensors, nullptr)) {
+    norm_.kind = ROPE_NORM_KIND_RMS;
+    norm_.eps = 1e-6;
+    norm_.weight = weights_.data();
+    norm_.weight_dtype = ROPE_DTYPE_BF16;
+    norm_.rounding = contender.rounding;
+    if (shared == Shared::kByAllHeads) {
+      norm_.span = ROPE_NORM_SPAN_ALL_HEADS;
+      norm_.weight_stride_head = kDim;
     }
-    benchmark::ClobberMemory();
+    fused_.q_norm = fused_.k_norm = &norm_;
+    if (calls_ == Calls::kPrepared) prepared_ = PrepareNormed(rope_.get(), normed_, norm_, &data_);
   }
-  if (status != ROPE_OK) state.SkipWithError(rope_last_error());
-  state.counters["tokens"] = static_cast<double>(tokens);
+  Normed(const Normed&) = delete;
+  Normed& operator=(const Normed&) = delete;
+
+  rope_status operator()() const {
+    if (calls_ == Calls::kPrepared) return rope_prepared_apply(prepared_.get(), &data_);
+    rope_status status = ROPE_OK;
+    if (calls_ == Calls::kTwo) status |= rope_apply_qk(nope_.get(), &normed_);
+    return status | rope_apply_qk(rope_.get(), calls_ == Calls::kOne ? &normed_ : &plain_);
+  }
+
+ private:
+  Calls calls_;
+  Context rope_, nope_;
+  std::vector<uint16_t> weights_;
+  rope_norm norm_ = ROPE_INIT(rope_norm);
+  rope_fused fused_ = ROPE_INIT(rope_fused);
+  rope_qk_args normed_, plain_;
+  rope_qk_data data_ = ROPE_INIT(rope_qk_data);
+  Prepared prepared_;
+};
+
+// q and k after a call, which finds them as they were made and leaves them so.
+Bytes After(const Tensors& t, const Normed& call) {
+  Bytes q, k, after;
+  AddBytes(&q, t.q.get(), t.q_bytes());
+  AddBytes(&k, t.k.get(), t.k_bytes());
+  if (call() == ROPE_OK) {
+    AddBytes(&after, t.q.get(), t.q_bytes());
+    AddBytes(&after, t.k.get(), t.k_bytes());
+  }
+  std::memcpy(t.q.get(), q.data(), q.size());
+  std::memcpy(t.k.get(), k.data(), k.size());
+  return after;
+}
+
+// A norm that rounds has the bits of two calls.
+void Check(const std::string& group, const Tensors& tensors, rope_pairing pairing, Shared shared) {
+  if (tensors.tokens > kMostChecked) return;
+  for (const Contender& one : kContenders) {
+    for (const Contender& two : kContenders) {
+      if (one.calls != Calls::kOne || two.calls != Calls::kTwo || one.rounding != two.rounding)
+        continue;
+      ExpectSame(group, one.name, After(tensors, Normed(tensors, pairing, shared, one)), two.name,
+                 After(tensors, Normed(tensors, pairing, shared, two)));
+    }
+  }
 }
 
 void Norms(rope_dtype dtype, rope_pairing pairing, int64_t tokens,
@@ -106,10 +143,21 @@ void Norms(rope_dtype dtype, rope_pairing pairing, int64_t tokens,
                             (shared == Shared::kByAllHeads ? "all_heads_" : "") + DtypeName(dtype) +
                             (pairing == ROPE_PAIRING_HALVES ? "_halves_" : "_interleaved_") +
                             std::to_string(tokens);
+  const auto checked = std::make_shared<bool>(false);
   for (const Contender& contender : kContenders) {
-    benchmark::RegisterBenchmark(
-        (group + "/" + contender.name).c_str(),
-        [=](benchmark::State& state) { Run(state, dtype, pairing, tokens, shared, contender); });
+    const std::string name = group + "/" + contender.name;
+    benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
+      const Tensors& tensors = GetTensors(dtype, tokens);
+      if (!std::exchange(*checked, true)) Check(group, tensors, pairing, shared);
+      const Normed call(tensors, pairing, shared, contender);
+      rope_status status = ROPE_OK;
+      for (auto _ : state) {
+        status |= call();
+        benchmark::ClobberMemory();
+      }
+      if (status != ROPE_OK) state.SkipWithError(rope_last_error());
+      state.counters["tokens"] = static_cast<double>(tokens);
+    });
   }
   static volatile float one = 1;
   for (const Sweep& sweep : RmwSweeps()) {

@@ -18,7 +18,9 @@
 #include "append.h"
 #include "baseline.h"
 #include "gradients.h"
+#include "mla.h"
 #include "moves.h"
+#include "norm_append.h"
 #include "norms.h"
 #include "sweeps.h"
 #include "tensors.h"
@@ -562,6 +564,8 @@ int main(int argc, char** argv) {
   RegisterAppend();
   RegisterMoves();
   RegisterNorms();
+  RegisterNormAppend();
+  RegisterMla();
   RegisterGradients();
   for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16}) {
     Threads(dtype, 2048);

@@ -18,10 +18,15 @@ inline constexpr int kQHeads = 32, kKHeads = 8, kDim = 128, kPairs = kDim / 2;
 inline size_t ElementSize(rope_dtype dtype) {
   return dtype == ROPE_DTYPE_F32 ? 4 : dtype == ROPE_DTYPE_I8 ? 1 : 2;
 }
+// Blocks of 32 numbers of Q8_0 have 34 bytes.
+inline size_t BytesOf(rope_dtype dtype, size_t count) {
+  return dtype == ROPE_DTYPE_Q8_0 ? count / 32 * 34 : count * ElementSize(dtype);
+}
 inline const char* DtypeName(rope_dtype dtype) {
   return dtype == ROPE_DTYPE_F32    ? "f32"
          : dtype == ROPE_DTYPE_BF16 ? "bf16"
          : dtype == ROPE_DTYPE_I8   ? "i8"
+         : dtype == ROPE_DTYPE_Q8_0 ? "q8_0"
                                     : "f16";
 }
 
@@ -31,7 +36,7 @@ struct Free {
 using Buffer = std::unique_ptr<void, Free>;
 
 inline Buffer MakeBuffer(rope_dtype dtype, size_t count) {
-  const size_t bytes = (count * ElementSize(dtype) + 4095) / 4096 * 4096;
+  const size_t bytes = (BytesOf(dtype, count) + 4095) / 4096 * 4096;
   Buffer buffer(std::aligned_alloc(4096, bytes));
   if (buffer == nullptr) throw std::bad_alloc();
   std::mt19937 random(3);
@@ -42,6 +47,10 @@ inline Buffer MakeBuffer(rope_dtype dtype, size_t count) {
       static_cast<uint32_t*>(buffer.get())[i] = sign | 0x3f000000u | (bits & 0x7fffffu);
     } else if (dtype == ROPE_DTYPE_I8) {  // odd ones: sweeps find no subnormal f32 there
       static_cast<uint8_t*>(buffer.get())[i] = static_cast<uint8_t>(bits | 1);
+    } else if (dtype == ROPE_DTYPE_Q8_0) {  // likewise; 0x2121 is a scale of 0.01
+      uint8_t* const block = static_cast<uint8_t*>(buffer.get()) + i / 32 * 34;
+      block[0] = block[1] = 0x21;
+      block[2 + i % 32] = static_cast<uint8_t>(bits | 1);
     } else {
       const uint32_t half =
           dtype == ROPE_DTYPE_BF16 ? 0x3f00u | (bits & 0x7fu) : 0x3800u | (bits & 0x3ffu);
@@ -49,6 +58,13 @@ inline Buffer MakeBuffer(rope_dtype dtype, size_t count) {
     }
   }
   return buffer;
+}
+
+// Weights of a norm, 0.5 to 1 in bf16: where all are 1, a product that is rounded is no other.
+inline std::vector<uint16_t> NormWeights(size_t count) {
+  std::vector<uint16_t> weights(count);
+  for (size_t i = 0; i < count; ++i) weights[i] = static_cast<uint16_t>(0x3f00 | (37 * i & 0x7f));
+  return weights;
 }
 
 // q and k of one size, shared by all contenders of a group.
