@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"unsafe"
 )
 
 // sizeOfCode is the size of a code in E4M3 without its sign.
@@ -59,6 +58,57 @@ func packRow(latent, key []BFloat16) (row []byte) {
 	return row
 }
 
+func inBytes[T, M OutputElement | uint8 | uint16](t *testing.T, memory []M, offset int) []T {
+	t.Helper()
+	elements, err := InBytes[T](memory, offset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return elements
+}
+
+func holds[T any](t *testing.T, elements []T, want int) {
+	t.Helper()
+	if len(elements) != want || cap(elements) != want {
+		t.Errorf("%d elements, and room for %d, want %d", len(elements), cap(elements), want)
+	}
+}
+
+func TestElementsInBytesAreThoseOfTheMemory(t *testing.T) {
+	memory := inBytes[byte](t, make([]float32, 10), 0) // which is aligned
+	for i := range memory {
+		memory[i] = byte(i)
+	}
+	for i, x := range inBytes[BFloat16](t, memory, 2) {
+		if want := binary.NativeEndian.Uint16(memory[2+2*i:]); uint16(x) != want {
+			t.Errorf("%d: %#x, want %#x", i, uint16(x), want)
+		}
+	}
+	inBytes[float32](t, memory, 8)[1] = 1
+	if got := binary.NativeEndian.Uint32(memory[12:]); got != math.Float32bits(1) {
+		t.Errorf("bytes 12 to 15 are %#x after a write", got)
+	}
+	holds(t, memory, 40)
+	holds(t, inBytes[BFloat16](t, memory, 2), 19)
+	holds(t, inBytes[float32](t, memory[:39], 0), 9) // and no room beyond the slice
+	holds(t, inBytes[Q80](t, memory, 4), 1)
+	holds(t, inBytes[float32](t, memory[:38], 36), 0)
+	holds(t, inBytes[int8](t, memory, 40), 0)
+	holds(t, inBytes[F8E5M2](t, []Q80(nil), 0), 0)
+	holds(t, inBytes[byte](t, make([]Q80, 2), 34), 34)
+	if got := inBytes[BFloat16](t, []uint16{0x3f80, 0xc040}, 0); !slices.Equal(got, []BFloat16{0x3f80, 0xc040}) {
+		t.Errorf("bits became %v", got)
+	}
+	_, beyond := InBytes[int8](memory, 41)
+	refused(t, beyond, "rope.InBytes: offset (41) must be from 0 to the bytes of memory (40)")
+	_, below := InBytes[int8](memory, -1)
+	refused(t, below, "rope.InBytes: offset (-1) must be from 0")
+	_, odd := InBytes[float32](memory, 6)
+	refused(t, odd, "rope.InBytes: memory from byte 6 on must be aligned to float32, by 4 bytes")
+	_, block := InBytes[Q80](memory, 3)
+	refused(t, block, "memory from byte 3 on must be aligned to rope.Q80, by 2 bytes")
+}
+
 // DeepSeek V3.2: 512 channels of the latent in E4M3, a scale for each 128 of them, and the 64 that turn in bfloat16.
 func TestRowsOf656BytesAreThoseOfFlashMLA(t *testing.T) {
 	const latent, span, rowBytes, pages, pageSize, tokens = 512, 64, 656, 3, 16, 21
@@ -80,12 +130,10 @@ func TestRowsOf656BytesAreThoseOfFlashMLA(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The memory is aligned to the scales, and has three types.
+	// One memory, of three types.
 	asScales := make([]float32, pages*pageSize*rowBytes/4)
-	data := unsafe.Pointer(unsafe.SliceData(asScales))
-	asCodes := unsafe.Slice((*F8E4M3)(data), 4*len(asScales))
-	asKeys := unsafe.Slice((*BFloat16)(data), 2*len(asScales))
-	bytes := unsafe.Slice((*byte)(data), 4*len(asScales))
+	asCodes, asKeys := inBytes[F8E4M3](t, asScales, 0), inBytes[BFloat16](t, asScales, 0)
+	bytes := inBytes[byte](t, asScales, 0)
 	for i := range bytes {
 		bytes[i] = 0x33
 	}

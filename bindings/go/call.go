@@ -283,7 +283,8 @@ func Apply(c *Context, call Call, step Step) error {
 			p.raw.head_dim = C.int32_t(dim)
 		}
 		if p.scale != nil {
-			*scales[i], err = checkScale(function, p.name+".Scale", p.tensor.scale, p.scale, p.tensor.form.Heads, dim, *sizes)
+			*scales[i], err = checkScale(function, p.name+".Scale", p.tensor.scale, p.scale, p.tensor.form.Layout,
+				p.tensor.form.Heads, dim, *sizes)
 			if err != nil {
 				return err
 			}

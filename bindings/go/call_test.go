@@ -48,17 +48,17 @@ func TestCodesOfOutputsAreThoseOfTheFormula(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	scales := make([]float32, callTokens*2*2) // [batch, tokens, heads, groups], whatever the layout is
+	scales := make([]float32, callTokens*2*2) // [batch, heads, tokens, groups], as the output
 	apply(LayoutBHSD, &Scale{Data: scales, Computed: true, Group: 16})
 	for i, scale := range scales {
-		group := want[i*16 : (i+1)*16]
+		head, token, half := i/(2*callTokens), i/2%callTokens, i%2
+		group := want[(token*2+head)*callDim+half*16:][:16]
 		if scale != computedScale(group) {
 			t.Fatalf("scale %d is %v", i, scale)
 		}
-		at := (i/2%2*callTokens+i/4)*callDim + i%2*16
 		for j, x := range group {
-			if codes[at+j] != int8Of(x, scale) {
-				t.Fatalf("group %d: %v is %d", i, x, codes[at+j])
+			if codes[i*16+j] != int8Of(x, scale) {
+				t.Fatalf("group %d: %v is %d", i, x, codes[i*16+j])
 			}
 		}
 	}

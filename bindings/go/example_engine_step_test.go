@@ -22,16 +22,21 @@ func newCodes(slots int) codes {
 // decoded is what attention reads of a slot.
 func (c codes) decoded(slot int) (values []float32) {
 	for i, code := range c.data[slot*row : (slot+1)*row] {
-		size := math.Ldexp(1+float64(code&7)/8, int(code>>3&15)-7)
-		if code>>3&15 == 0 {
-			size = float64(code&7) / 512
-		}
-		if code&0x80 != 0 {
-			size = -size
-		}
-		values = append(values, float32(size)*c.scales[slot*heads+i/dim])
+		values = append(values, float32(e4m3(code))*c.scales[slot*heads+i/dim])
 	}
 	return values
+}
+
+// e4m3 is what a code stands for, but for its scale.
+func e4m3(code rope.F8E4M3) float64 {
+	size := math.Ldexp(1+float64(code&7)/8, int(code>>3&15)-7)
+	if code>>3&15 == 0 {
+		size = float64(code&7) / 512
+	}
+	if code&0x80 != 0 {
+		return -size
+	}
+	return size
 }
 
 // A decode step of an engine whose cache has 8 bits, for every layer: q and k are normed, turned, and k and v are coded

@@ -387,11 +387,25 @@ func (t *target[T]) groups(outer, inner, head int, f func(at, channels, scale in
 		f(at, t.dim, 0)
 		return
 	}
-	groups, s := t.scale.groups(t.dim), t.scale.strides(t.tensor.Heads, t.scale.groups(t.dim), Step{Batch: t.outer, Tokens: t.inner})
-	first := outer*s.Batch + inner*s.Token + head*s.Head
+	groups := t.scale.groups(t.dim)
+	first := t.firstScale(outer, inner, head) * groups
+	if s := t.scale.Strides; s != nil {
+		first = outer*s.Batch + inner*s.Token + head*s.Head
+	}
 	for g := range groups {
 		f(at+g*(t.dim/groups), t.dim/groups, first+g)
 	}
+}
+
+// firstScale is the place of a head in a contiguous array of scales, which has the order of its codes.
+func (t *target[T]) firstScale(outer, inner, head int) int {
+	switch t.tensor.Layout {
+	case LayoutBHSD, LayoutHND:
+		return (outer*t.tensor.Heads+head)*t.inner + inner
+	case LayoutSBHD:
+		return (inner*t.outer+outer)*t.tensor.Heads + head
+	}
+	return (outer*t.inner+inner)*t.tensor.Heads + head
 }
 
 // store puts the codes and scales of a head of x where a call must write them.

@@ -16,8 +16,9 @@ type scales struct {
 	exponents operand[int8]
 }
 
-// newScales are scales of heads with so many channels; batch rows and tokens are those of z, or pages and slots.
-func newScales(s *source, z sizes, heads, dim int) scales {
+// newScales are scales of heads with so many channels, in tensors of this layout; batch rows and tokens are those of z,
+// or pages and slots.
+func newScales(s *source, z sizes, layout rope.Layout, heads, dim int) scales {
 	x := scales{of: &rope.Scale{RoundFirst: s.oneIn(4)}, groups: 1}
 	if s.oneIn(20) {
 		x.of.Group = s.number(16)
@@ -36,15 +37,15 @@ func newScales(s *source, z sizes, heads, dim int) scales {
 		x.groups = dim / group
 	}
 	strides := rope.Strides{Batch: z.tokens * heads * x.groups, Token: heads * x.groups, Head: x.groups}
-	x.floats.tensor = rope.Strided[float32](nil, heads, strides)
+	x.floats.tensor = rope.Tensor[float32]{Layout: layout, Heads: heads, Strides: strides}
 	n := z.batch * z.tokens * heads * x.groups
 	if s.oneIn(3) {
 		n = x.floats.stride(s, z, heads, x.groups)
 		strides = x.floats.tensor.Strides
-		x.of.Strides = &strides
+		x.floats.tensor.Layout, x.of.Strides = rope.LayoutStrided, &strides
 	}
 	n = s.length(30, n)
-	x.exponents.tensor = rope.Strided[int8](nil, heads, strides)
+	x.exponents.tensor = rope.Tensor[int8]{Layout: x.floats.tensor.Layout, Heads: heads, Strides: strides}
 	x.floats.region, x.exponents.region = fence(s, n, element[float32](s)), fence(s, n, element[int8](s))
 	x.of.Computed = s.oneIn(2)
 	if s.oneIn(3) {
@@ -134,7 +135,7 @@ func withScales[T rope.OutputElement](s *source, z sizes, o operand[T]) coded[T]
 		needed = true
 	}
 	if !o.absent() && needed != s.oneIn(200) {
-		x.scales = newScales(s, z, o.heads(), z.channels(o.tensor.Span))
+		x.scales = newScales(s, z, o.tensor.Layout, o.heads(), z.channels(o.tensor.Span))
 	}
 	return x
 }

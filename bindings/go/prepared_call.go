@@ -218,7 +218,7 @@ func (s *preparedCallState) describe(function string, i int, p *part, call *Call
 			len(t.scale.Data)+len(t.scale.E8M0))
 	}
 	if t.scale.Data == nil && t.scale.E8M0 == nil {
-		_, err := checkScale(function, p.name+".Scale", t.scale, p.scale, t.form.Heads, dim, *sizes)
+		_, err := checkScale(function, p.name+".Scale", t.scale, p.scale, t.form.Layout, t.form.Heads, dim, *sizes)
 		return err
 	}
 	return s.describeScales(function, i, p, dim, *sizes)
@@ -226,13 +226,13 @@ func (s *preparedCallState) describe(function string, i int, p *part, call *Call
 
 // describeScales is describe of an array of scales.
 func (s *preparedCallState) describeScales(function string, i int, p *part, dim int, sizes Step) error {
-	scale, heads := *p.tensor.scale, p.tensor.form.Heads
+	scale, layout, heads := *p.tensor.scale, p.tensor.form.Layout, p.tensor.form.Heads
 	dtype := DTypeF32
 	if scale.E8M0 != nil {
 		dtype = DTypeE8M0
 	}
 	// Of no tokens: there is nothing to check of the array itself.
-	if _, err := checkScale(function, p.name+".Scale", &scale, p.scale, heads, dim, Step{}); err != nil {
+	if _, err := checkScale(function, p.name+".Scale", &scale, p.scale, layout, heads, dim, Step{}); err != nil {
 		return err
 	}
 	groups := scale.groups(dim)
@@ -240,7 +240,7 @@ func (s *preparedCallState) describeScales(function string, i int, p *part, dim 
 	if !good {
 		return invalid(function, "%s.Scale fits no slice", p.name)
 	}
-	scale.setStrides(p.scale, heads, groups, sizes)
+	scale.setStrides(p.scale, layout, heads, groups, sizes)
 	s.places[10+i] = place{true, scale.Strides == nil, n, dtype}
 	return nil
 }

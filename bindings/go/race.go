@@ -108,7 +108,7 @@ func tellStores[K, V Element, CK, CV OutputElement](cache *KVCache[CK, CV], k, k
 			}
 			first, width := cache.K.part(whole, c)
 			cache.K.tellSlots(raceWrite, slots, cache.PageSize, cache.K.strides(cache.K.channels(c), &size), first, width)
-			cache.KScale.tellWrites(slots, cache.K.Heads, cache.K.channels(c), size)
+			cache.KScale.tellWrites(slots, cache.K.Layout, cache.K.Heads, cache.K.channels(c), size)
 		}
 	}
 	if v.empty() {
@@ -123,7 +123,7 @@ func tellStores[K, V Element, CK, CV OutputElement](cache *KVCache[CK, CV], k, k
 	}
 	if !cache.V.empty() {
 		cache.V.tellSlots(raceWrite, slots, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
-		cache.VScale.tellWrites(slots, cache.V.Heads, dim, size)
+		cache.VScale.tellWrites(slots, cache.V.Layout, cache.V.Heads, dim, size)
 	}
 }
 
@@ -169,7 +169,7 @@ func (call *Call) tellParts(c *contextState, step *Step, slots []int) {
 			at := slot/size.Tokens*strides[0] + slot%size.Tokens*strides[1] + first
 			memory.blocks(raceWrite, [3]int{1, 1, memory.form.Heads}, [3]int{0, 0, strides[2]}, at, width)
 		}
-		memory.scale.tellWrites(slots, memory.form.Heads, dim, size)
+		memory.scale.tellWrites(slots, memory.form.Layout, memory.form.Heads, dim, size)
 	}
 }
 
@@ -213,7 +213,7 @@ func (t *AnyTensor) touch(tell func(unsafe.Pointer, uint64), whole bool, c *cont
 		first, width = t.form.part(whole, c)
 	}
 	t.blocks(tell, [3]int{step.Batch, step.Tokens, t.form.Heads}, t.form.strides(dim, step), first, width)
-	t.scale.tellAll(t.form.Heads, dim, *step)
+	t.scale.tellAll(t.form.Layout, t.form.Heads, dim, *step)
 }
 
 // tellMove reports what a move reads and writes in the slots of its tokens. One that is nowhere does neither. Where one
@@ -264,14 +264,14 @@ func (cache *KVCache[K, V]) tellKeys(tell, tellScale func(unsafe.Pointer, uint64
 	size, dim := cache.size(), cache.K.channels(c)
 	first, width := cache.K.part(whole, c)
 	cache.K.tellSlots(tell, slots, cache.PageSize, cache.K.strides(dim, &size), first, width)
-	cache.KScale.tellSlots(tellScale, slots, cache.K.Heads, dim, size)
+	cache.KScale.tellSlots(tellScale, slots, cache.K.Layout, cache.K.Heads, dim, size)
 }
 
 // tellValues reports values in these slots and their scales.
 func (cache *KVCache[K, V]) tellValues(tell, tellScale func(unsafe.Pointer, uint64), slots []int, c *contextState) {
 	size, dim := cache.size(), cache.vDim(c)
 	cache.V.tellSlots(tell, slots, cache.PageSize, cache.V.strides(dim, &size), 0, dim)
-	cache.VScale.tellSlots(tellScale, slots, cache.V.Heads, dim, size)
+	cache.VScale.tellSlots(tellScale, slots, cache.V.Layout, cache.V.Heads, dim, size)
 }
 
 // tellSlots reports reads of these slots, or writes to them.

@@ -23,12 +23,14 @@ import (
 type Scale struct {
 	Value float32 // one for all, given: 2^-126 to 2^126
 
-	// A scale of each head, or group of its channels: [batch, tokens, heads, groups], of K or V of a cache [pages,
-	// page_size, heads, groups], whatever their layout is.
+	// A scale of each head, or group of its channels. The array has the layout of its codes, with groups in place of
+	// channels: [batch, tokens, heads, groups] for BSHD, [batch, heads, tokens, groups] for BHSD, [tokens, batch, heads,
+	// groups] for SBHD; of K or V of a cache [pages, page_size, heads, groups] for NHD, [pages, heads, page_size, groups]
+	// for HND. Strided codes have no order of their own: theirs is that for BSHD or NHD.
 	Data []float32
 	E8M0 []uint8 // the same as powers of two, of which the exponent is kept: 2^(byte - 127)
-	// How Data or E8M0 lie, from their first scale on; nil: contiguous. Those of a head are adjacent; 0 shares one
-	// that is given.
+	// How Data or E8M0 lie, from their first scale on; nil: contiguous, in the order above. Those of a head are adjacent;
+	// 0 shares one that is given.
 	Strides *Strides
 
 	// Data or E8M0 are written, for what the call stores; otherwise they are given.
@@ -46,7 +48,8 @@ type Scale struct {
 
 // checkScale fills the C scale of an output, or of a cache's memory, after checking that its array is that of the
 // tensor.
-func checkScale(function, name string, s *Scale, raw *C.ropego_scale, heads, dim int, size Step) (*C.uint8_t, error) {
+func checkScale(function, name string, s *Scale, raw *C.ropego_scale, layout Layout, heads, dim int, size Step) (
+	*C.uint8_t, error) {
 	if s == nil {
 		return nil, nil
 	}
@@ -73,21 +76,16 @@ func checkScale(function, name string, s *Scale, raw *C.ropego_scale, heads, dim
 	}
 	groups := s.groups(dim)
 	if n, good := s.needs(heads, groups, size); !good || n > uint64(length) || n != uint64(length) && s.Strides == nil {
-		shape := "batch, tokens"
-		if strings.Contains(name, "Cache") || strings.HasPrefix(name, "source.") {
-			shape = "pages, page_size"
+		ofPages := strings.Contains(name, "Cache") || strings.HasPrefix(name, "source.")
+		if ofPages {
 			if err := checkPages(function, name, &size); err != nil {
 				return nil, err
 			}
 		}
-		rule := ""
-		if s.Strides != nil {
-			rule = fmt.Sprintf(", by strides %+v", *s.Strides)
-		}
-		return nil, invalid(function, "%s.%s has %s, and must have [%s, heads, groups] = [%d, %d, %d, %d]%s", name,
-			field, count(length, "scale", "scales"), shape, size.Batch, size.Tokens, heads, groups, rule)
+		return nil, invalid(function, "%s.%s has %s, and must have %s", name, field, count(length, "scale", "scales"),
+			s.shape(layout, heads, groups, size, ofPages))
 	}
-	s.setStrides(raw, heads, groups, size)
+	s.setStrides(raw, layout, heads, groups, size)
 	return (*C.uint8_t)(data), nil
 }
 
@@ -101,16 +99,43 @@ func (s *Scale) needs(heads, groups int, size Step) (uint64, bool) {
 		[3]int{s.Strides.Batch, s.Strides.Token, s.Strides.Head})
 }
 
+// shape is that of the array, in words.
+func (s *Scale) shape(layout Layout, heads, groups int, size Step, ofPages bool) string {
+	outer, inner := "batch", "tokens"
+	if ofPages {
+		outer, inner = "pages", "page_size"
+	}
+	switch {
+	case s.Strides != nil:
+		return fmt.Sprintf("[%s, %s, heads, groups] = [%d, %d, %d, %d], by strides %+v", outer, inner, size.Batch,
+			size.Tokens, heads, groups, *s.Strides)
+	case layout == LayoutBHSD || layout == LayoutHND:
+		return fmt.Sprintf("[%s, heads, %s, groups] = [%d, %d, %d, %d]", outer, inner, size.Batch, heads, size.Tokens,
+			groups)
+	case layout == LayoutSBHD:
+		return fmt.Sprintf("[%s, %s, heads, groups] = [%d, %d, %d, %d]", inner, outer, size.Tokens, size.Batch, heads,
+			groups)
+	}
+	return fmt.Sprintf("[%s, %s, heads, groups] = [%d, %d, %d, %d]", outer, inner, size.Batch, size.Tokens, heads, groups)
+}
+
 // setStrides fills the strides of the C scale.
-func (s *Scale) setStrides(raw *C.ropego_scale, heads, groups int, size Step) {
-	strides := s.strides(heads, groups, size)
+func (s *Scale) setStrides(raw *C.ropego_scale, layout Layout, heads, groups int, size Step) {
+	strides := s.strides(layout, heads, groups, size)
 	raw.stride_batch, raw.stride_token = C.int64_t(strides.Batch), C.int64_t(strides.Token)
 	raw.stride_head = C.int64_t(strides.Head)
 }
 
-func (s *Scale) strides(heads, groups int, size Step) Strides {
+// strides are those of the array: its own, or those of a contiguous one with the order of its codes.
+func (s *Scale) strides(layout Layout, heads, groups int, size Step) Strides {
 	if s.Strides != nil {
 		return *s.Strides
+	}
+	switch layout {
+	case LayoutBHSD, LayoutHND:
+		return Strides{Batch: heads * size.Tokens * groups, Token: groups, Head: size.Tokens * groups}
+	case LayoutSBHD:
+		return Strides{Batch: heads * groups, Token: size.Batch * heads * groups, Head: groups}
 	}
 	return Strides{Batch: size.Tokens * heads * groups, Token: heads * groups, Head: groups}
 }
@@ -130,10 +155,12 @@ func (cache *KVCache[K, V]) checkScales(function string, names *memoryNames, raw
 		return nil, nil, invalid(function, "%s and %s must be nil without %s and %s", names.kScale, names.vScale, names.k, names.v)
 	}
 	size := cache.size()
-	if k, err = checkScale(function, names.kScale, cache.KScale, rawK, cache.K.Heads, cache.K.channels(c), size); err != nil {
+	k, err = checkScale(function, names.kScale, cache.KScale, rawK, cache.K.Layout, cache.K.Heads, cache.K.channels(c),
+		size)
+	if err != nil {
 		return nil, nil, err
 	}
-	v, err = checkScale(function, names.vScale, cache.VScale, rawV, cache.V.Heads, cache.vDim(c), size)
+	v, err = checkScale(function, names.vScale, cache.VScale, rawV, cache.V.Layout, cache.V.Heads, cache.vDim(c), size)
 	return k, v, err
 }
 
@@ -159,18 +186,18 @@ func (s *Scale) kept() *Scale {
 }
 
 // tellWrites reports the scales of slots that are written.
-func (s *Scale) tellWrites(slots []int, heads, dim int, size Step) {
-	s.tellSlots(s.tell(), slots, heads, dim, size)
+func (s *Scale) tellWrites(slots []int, layout Layout, heads, dim int, size Step) {
+	s.tellSlots(s.tell(), slots, layout, heads, dim, size)
 }
 
 // tellSlots reports the scales of these slots.
-func (s *Scale) tellSlots(tell func(unsafe.Pointer, uint64), slots []int, heads, dim int, size Step) {
+func (s *Scale) tellSlots(tell func(unsafe.Pointer, uint64), slots []int, layout Layout, heads, dim int, size Step) {
 	data, bytes := s.memory()
 	if data == nil {
 		return
 	}
 	groups := s.groups(dim)
-	strides := s.strides(heads, groups, size)
+	strides := s.strides(layout, heads, groups, size)
 	for _, slot := range slots {
 		at := slot/size.Tokens*strides.Batch + slot%size.Tokens*strides.Token
 		blocks(tell, data, bytes, [3]int{1, 1, heads}, [3]int{0, 0, strides.Head}, at, groups)
@@ -178,10 +205,10 @@ func (s *Scale) tellSlots(tell func(unsafe.Pointer, uint64), slots []int, heads,
 }
 
 // tellAll reports those of an output.
-func (s *Scale) tellAll(heads, dim int, size Step) {
+func (s *Scale) tellAll(layout Layout, heads, dim int, size Step) {
 	if data, bytes := s.memory(); data != nil {
 		groups := s.groups(dim)
-		strides := s.strides(heads, groups, size)
+		strides := s.strides(layout, heads, groups, size)
 		blocks(s.tell(), data, bytes, [3]int{size.Batch, size.Tokens, heads},
 			[3]int{strides.Batch, strides.Token, strides.Head}, 0, groups)
 	}

@@ -54,7 +54,7 @@ func TestCodesStandForResultsInFloat32(t *testing.T) {
 		t.Error("the slot before is written")
 	}
 
-	// Computed ones of groups, of keys that turn and values that do not; [pages, page_size, heads, groups].
+	// Computed ones of groups, of keys that turn and values that do not; pages of one slot have one order.
 	keys, values := slices.Repeat(untouched, 2), slices.Repeat(untouched, 2)
 	kScales, vScales := slices.Repeat([]float32{-1}, 2*heads*dim/group), make([]uint8, 2*heads)
 	appendTo(KVCache[int8, int8]{K: HND(keys, heads), KScale: &Scale{Data: kScales, Computed: true, Group: group},
@@ -144,6 +144,16 @@ func TestScalesThatDoNotFit(t *testing.T) {
 	} {
 		cache := KVCache[int8, int8]{K: NHD(codes, heads), KScale: scale, Pages: 2, PageSize: 1}
 		refused(t, Append(c, Tensor[float32]{}, k, Tensor[float32]{}, cache, step), words)
+	}
+	for words, memory := range map[string]Tensor[int8]{
+		"[pages, page_size, heads, groups] = [1, 2, 2, 4]": NHD(codes, heads),
+		"[pages, heads, page_size, groups] = [1, 2, 2, 4]": HND(codes, heads),
+	} {
+		short := KVCache[int8, int8]{K: memory, KScale: &Scale{Data: make([]float32, 15), Group: 8}, Pages: 1, PageSize: 2}
+		refused(t, Append(c, Tensor[float32]{}, k, Tensor[float32]{}, short, step), words)
+		short.KScale.Strides = &Strides{Batch: 16, Token: 8, Head: 4}
+		refused(t, Append(c, Tensor[float32]{}, k, Tensor[float32]{}, short, step), "[pages, page_size, heads, groups] = "+
+			"[1, 2, 2, 4], by strides {Batch:16 Token:8 Head:4}")
 	}
 	if !slices.Equal(codes, before) {
 		t.Error("a call that was refused has written")

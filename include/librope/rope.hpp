@@ -211,6 +211,19 @@ inline rope_norm MakeNorm(rope_norm_kind kind, double eps, const void* weight,
   return norm;
 }
 
+/* What args.fused points to, with norms of q, k and v beside what it has; null for none. They must
+ * live until the call returns.
+ *
+ *     const rope_norm q_norm = rope::MakeNorm(ROPE_NORM_KIND_RMS, 1e-6, weight, ROPE_DTYPE_BF16);
+ *     const rope_fused fused = rope::WithNorms(rope::Append(cache, v_new), &q_norm, nullptr); */
+inline rope_fused WithNorms(rope_fused fused, const rope_norm* q, const rope_norm* k,
+                            const rope_norm* v = nullptr) {
+  fused.q_norm = q;
+  fused.k_norm = k;
+  fused.v_norm = v;
+  return fused;
+}
+
 /* The same norm for BACKWARD: `x` is what FORWARD was given, and must live until the call returns;
  * parts are those of the weights' gradient, if it is wanted. */
 inline rope_norm WithGradients(rope_norm norm, const rope_tensor& x, float* weight_grad = nullptr,
@@ -226,6 +239,33 @@ rope_norm WithGradients(rope_norm, const rope_tensor&&, float* = nullptr, int32_
 inline rope_scale GivenScale(float value) {
   rope_scale scale = ROPE_INIT(rope_scale);
   scale.value = value;
+  return scale;
+}
+
+/* Scales that are computed from what is stored, and written to `data`: one for each head, or for
+ * each group of its channels, which are adjacent. Strides count scales, and lead from batch row to
+ * batch row, from token to token, and from head to head; in a cache from page to page, from slot to
+ * slot, and from head to head. */
+inline rope_scale ComputedScale(float* data, int64_t stride_batch, int64_t stride_token,
+                                int64_t stride_head, int32_t group = 0) {
+  rope_scale scale = ROPE_INIT(rope_scale);
+  scale.computed = 1;
+  scale.dtype = ROPE_DTYPE_F32;
+  scale.data = data;
+  scale.stride_batch = stride_batch;
+  scale.stride_token = stride_token;
+  scale.stride_head = stride_head;
+  scale.group = group;
+  return scale;
+}
+/* The same as powers of two, of which the exponent is kept. */
+inline rope_scale ComputedScale(uint8_t* data, int64_t stride_batch, int64_t stride_token,
+                                int64_t stride_head, int32_t group = 0) {
+  rope_scale scale =
+      ComputedScale(static_cast<float*>(nullptr), stride_batch, stride_token, stride_head, group);
+  scale.power_of_two = 1;
+  scale.dtype = ROPE_DTYPE_E8M0;
+  scale.data = data;
   return scale;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <librope/rope.hpp>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -111,7 +112,7 @@ TEST(Cpp, NormsAreDescribedInOneLine) {
   const rope_norm norm = MakeNorm(ROPE_NORM_KIND_RMS, 1e-30, weights.data(), ROPE_DTYPE_F32);
   std::vector<float> x(kDim, 1.0f);
   rope_fused fused = ROPE_INIT(rope_fused);
-  fused.q_norm = &norm;
+  fused = WithNorms(fused, &norm, nullptr);
   rope_qk_args args = ROPE_INIT(rope_qk_args);
   args.batch = args.tokens = 1;
   args.q = Bshd(x.data(), ROPE_DTYPE_F32, 1);
@@ -119,6 +120,16 @@ TEST(Cpp, NormsAreDescribedInOneLine) {
   args.fused = &fused;
   context.Apply(args);
   EXPECT_EQ(x, weights);
+
+  // Each of its own tensor, beside what is there.
+  const rope_norm others[2] = {};
+  const rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  const rope_fused all = WithNorms(Append(cache), &norm, &others[0], &others[1]);
+  EXPECT_EQ(all.q_norm, &norm);
+  EXPECT_EQ(all.k_norm, &others[0]);
+  EXPECT_EQ(all.v_norm, &others[1]);
+  EXPECT_EQ(all.cache, &cache);
+  EXPECT_EQ(WithNorms(all, nullptr, &norm).v_norm, nullptr);
 
   // And their gradients: of one channel's weight, what the channel was after the norm.
   std::vector<float> up(kDim, 0.5f), grad(kDim, 7.0f), ones(kDim, 1.0f);
@@ -145,6 +156,41 @@ TEST(Cpp, OutputsIn8BitsHaveTheirScale) {
   args.positions = Offset(0);
   context.Apply(args);
   EXPECT_EQ(codes, std::vector<int8_t>(kDim, 2));
+}
+
+// Two tokens of two heads, whose largest sizes in groups of half a head are powers of two, times
+// 127.
+TEST(Cpp, ScalesAreComputedWhereStridesSay) {
+  const Context context(ConfigOf(10000));
+  std::vector<float> x(4 * kDim), scales(20, 7.0f);
+  for (int i = 0; i < 4 * kDim; ++i) x[i] = 127 * std::ldexp(1.0f, i / (kDim / 2) - 4);
+  std::vector<uint8_t> exponents(20, 7);
+  std::vector<int8_t> codes(4 * kDim);
+  rope_qk_args args = ROPE_INIT(rope_qk_args);
+  args.batch = 2;
+  args.tokens = 1;
+  args.q = Bshd(x.data(), ROPE_DTYPE_F32, 2);
+  args.positions = Offset(0);
+  for (const rope_scale& scale : {ComputedScale(scales.data(), 10, 1, 4, kDim / 2),
+                                  ComputedScale(exponents.data(), 10, 1, 4, kDim / 2)}) {
+    args.q_out = WithScale(Bshd(codes.data(), ROPE_DTYPE_I8, 2), scale);
+    context.Apply(args);
+    EXPECT_EQ(codes, std::vector<int8_t>(4 * kDim, 127));
+  }
+  for (int i = 0; i < 20; ++i) {
+    const int group = i % 10 == 0 ? 0 : i % 10 == 1 ? 1 : i % 10 == 4 ? 2 : i % 10 == 5 ? 3 : -1;
+    const int exponent = group + i / 10 * 4 - 4;
+    EXPECT_EQ(scales[i], group < 0 ? 7 : std::ldexp(1.0f, exponent)) << i;
+    EXPECT_EQ(exponents[i], group < 0 ? 7 : 127 + exponent) << i;
+  }
+
+  // One for each head.
+  args.q_out.scale = nullptr;
+  const rope_scale of_heads = ComputedScale(scales.data(), 2, 2, 1);
+  args.q_out = WithScale(args.q_out, of_heads);
+  context.Apply(args);
+  EXPECT_EQ(std::vector<float>(&scales[0], &scales[4]),
+            (std::vector<float>{0.125f, 0.5f, 2.0f, 8.0f}));
 }
 
 TEST(Cpp, MovedFromHandlesAreEmpty) {

@@ -325,10 +325,14 @@ impl<T: Code> Target<T> {
             return vec![(at, self.dim, 0)];
         };
         let groups = self.dim.checked_div(group).unwrap_or(1);
-        let token = self.heads * groups;
-        let strides =
-            strides.unwrap_or(Strides { batch: self.counts[1] * token, token, head: groups });
-        let first = outer * strides.batch + inner * strides.token + head * strides.head;
+        let first = match (strides, self.layout) {
+            (Some(s), _) => outer * s.batch + inner * s.token + head * s.head,
+            (None, Layout::Bhsd | Layout::Hnd) => {
+                ((outer * self.heads + head) * self.counts[1] + inner) * groups
+            }
+            (None, Layout::Sbhd) => ((inner * self.counts[0] + outer) * self.heads + head) * groups,
+            (None, _) => ((outer * self.counts[1] + inner) * self.heads + head) * groups,
+        };
         let channels = self.dim / groups;
         (0..groups).map(|g| (at + g * channels, channels, first + g)).collect()
     }

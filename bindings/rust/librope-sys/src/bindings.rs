@@ -43,7 +43,10 @@ unsafe extern "C" {
  NULL, and empty if there has been no error. Read it directly after the error and on the same
  thread. A call that succeeds leaves the message as it is; the next error on the thread overwrites
  it, and the end of the thread frees it. If there was no memory for a message, the text says so.
- Numbers look the same in every locale.*/
+ Numbers look the same in every locale.
+
+ C and C++ do not say in which order the arguments of a call are evaluated: report(rope_apply_qk(
+ rope, &args), rope_last_error()) may read the message before the error. Keep the status first.*/
     pub fn rope_last_error() -> *const ::core::ffi::c_char;
 }
 /** Which channels form pair i of a rotated span of D channels. The same weights are published in
@@ -450,13 +453,19 @@ pub struct rope_tensor {
  allowed.*/
     pub head_dim: i32,
     /** STRIDED: taken literally. 0 repeats an element, which is allowed for an input (one k head
- expanded to all) but not for an output; negative strides are not allowed. Other layouts: 0.*/
+ expanded to all) but not for an output; negative strides are not allowed. The stride of a
+ dimension of 1 (heads 1, batch 1) leads nowhere, and may be 0 in an output, too. Other layouts:
+ 0.*/
     pub stride_batch: i64,
     /** STRIDED: taken literally. 0 repeats an element, which is allowed for an input (one k head
- expanded to all) but not for an output; negative strides are not allowed. Other layouts: 0.*/
+ expanded to all) but not for an output; negative strides are not allowed. The stride of a
+ dimension of 1 (heads 1, batch 1) leads nowhere, and may be 0 in an output, too. Other layouts:
+ 0.*/
     pub stride_token: i64,
     /** STRIDED: taken literally. 0 repeats an element, which is allowed for an input (one k head
- expanded to all) but not for an output; negative strides are not allowed. Other layouts: 0.*/
+ expanded to all) but not for an output; negative strides are not allowed. The stride of a
+ dimension of 1 (heads 1, batch 1) leads nowhere, and may be 0 in an output, too. Other layouts:
+ 0.*/
     pub stride_head: i64,
     pub reserved: i64,
 }
@@ -1245,15 +1254,18 @@ pub struct rope_scale {
     pub data: *mut ::core::ffi::c_void,
     /** From scale to scale of batch rows, tokens and heads, in elements of dtype. In a cache: from page
  to page, from slot to slot, from head to head. The scales of a head are adjacent. 0 shares,
- which is not allowed where scales are computed.*/
+ which is not allowed where scales are computed, but for a dimension of 1 (heads 1). No layout of
+ the codes has a default: 0 is not contiguous.*/
     pub stride_batch: i64,
     /** From scale to scale of batch rows, tokens and heads, in elements of dtype. In a cache: from page
  to page, from slot to slot, from head to head. The scales of a head are adjacent. 0 shares,
- which is not allowed where scales are computed.*/
+ which is not allowed where scales are computed, but for a dimension of 1 (heads 1). No layout of
+ the codes has a default: 0 is not contiguous.*/
     pub stride_token: i64,
     /** From scale to scale of batch rows, tokens and heads, in elements of dtype. In a cache: from page
  to page, from slot to slot, from head to head. The scales of a head are adjacent. 0 shares,
- which is not allowed where scales are computed.*/
+ which is not allowed where scales are computed, but for a dimension of 1 (heads 1). No layout of
+ the codes has a default: 0 is not contiguous.*/
     pub stride_head: i64,
 }
 #[repr(C)]

@@ -2,14 +2,30 @@
 //! would overlap, so one slice of bytes is borrowed, and the library proves that the parts do not.
 
 use std::marker::PhantomData;
-use std::ptr;
+use std::{ptr, slice};
 
 use crate::cache::{self, KvCache};
 use crate::element::OutputElement;
 use crate::error::{Result, invalid, named};
 use crate::scale::{RawScale, Scale};
-use crate::strides::Strides;
-use crate::tensor::{Layout, Raw};
+use crate::strides::{Layout, Strides};
+use crate::tensor::Raw;
+
+/// The bytes of elements, for [`KvCache::in_bytes`]: memory of `f32` is aligned to everything that a row may hold.
+///
+/// ```
+/// let mut memory = vec![0f32; 64 * 656 / 4];
+/// let bytes = librope::bytes_of(&mut memory);
+/// assert_eq!(bytes.len(), 64 * 656);
+/// bytes[..4].copy_from_slice(&1.5f32.to_ne_bytes());
+/// assert_eq!(memory[0], 1.5);
+/// ```
+pub fn bytes_of<T: OutputElement>(elements: &mut [T]) -> &mut [u8] {
+    let len = size_of_val(elements);
+    // SAFETY: the same memory, borrowed as exclusively. Elements are numbers: all of their bytes are set, and
+    // any others are numbers as well.
+    unsafe { slice::from_raw_parts_mut(elements.as_mut_ptr().cast(), len) }
+}
 
 /// Where keys or values, and their scales, lie inside the bytes of [`KvCache::in_bytes`].
 #[derive(Debug)]
@@ -97,9 +113,8 @@ impl<'a> KvCache<'a> {
     /// use librope::{BytePart, Config, F8E4M3, KvCache, Pairing, Positions, Scale, Slots, Step, Strides, View};
     ///
     /// let (pages, page_size, row) = (4, 64, 656);
-    /// let mut memory = vec![0u32; pages * page_size * row / 4]; // aligned to the scales
-    /// // SAFETY: every u32 is four bytes.
-    /// let bytes = unsafe { memory.align_to_mut::<u8>().1 };
+    /// let mut memory = vec![0f32; pages * page_size * row / 4]; // aligned to the scales
+    /// let bytes = librope::bytes_of(&mut memory);
     /// let rows = |size| Strides { batch: page_size * row / size, token: row / size, head: 0 };
     /// let scale = Scale::computed(&mut []).with_group(128).with_strides(rows(4)).with_power_of_two();
     /// let latent = BytePart::of::<F8E4M3>(0, 1, rows(1)).with_scale_at(512, scale);

@@ -12,8 +12,8 @@ use crate::size::{length, product};
 use crate::slot_runner::SlotRunner;
 use crate::slots::Slots;
 use crate::step::Step;
-use crate::strides::Strides;
-use crate::tensor::{Layout, Pair, Part, Raw, View, ViewMut};
+use crate::strides::{Layout, Strides};
+use crate::tensor::{Pair, Part, Raw, View, ViewMut};
 
 /// The memory of keys, or of values, of one layer: pages of slots, each of which holds the heads of one
 /// token. How many there are belongs to the [`KvCache`].
@@ -56,7 +56,8 @@ impl<'a, T: OutputElement> Pages<'a, T> {
         Pages { raw, scale: None, of: PhantomData }
     }
 
-    /// Sets the scales of codes. Pages of codes have one, and no others.
+    /// Sets the scales of codes. Pages of codes have one, and no others. An array of them has the order of
+    /// the pages: see [`Scale`].
     #[allow(clippy::needless_pass_by_value, reason = "an array is borrowed exclusively")]
     #[inline]
     pub fn with_scale(mut self, scale: Scale<'a>) -> Self {
@@ -365,11 +366,11 @@ impl KvCache<'_> {
         if let Some((k, scale)) = &self.k {
             k.check(K, counts, [head_dim, span_dim], &mut raw.k)?;
             let dim = if k.span { span_dim } else { head_dim };
-            scales[0] = scale.map(|s| s.check(K, counts, k.heads, dim)).transpose()?;
+            scales[0] = scale.map(|s| s.check(K, counts, k.layout, k.heads, dim)).transpose()?;
         }
         if let Some((v, scale)) = &self.v {
             set_values(v, V, counts, v_dim, &mut raw.v)?;
-            scales[1] = scale.map(|s| s.check(V, counts, v.heads, v_dim)).transpose()?;
+            scales[1] = scale.map(|s| s.check(V, counts, v.layout, v.heads, v_dim)).transpose()?;
         }
         slots.check(step.sequences(), product([step.batch, step.tokens]), &mut raw)?;
         Ok((raw, scales))

@@ -272,7 +272,7 @@ impl Context {
             return invalid(format_args!("{name} has a scale, which is for an output in 8 bits"));
         };
         let dim = if output.span { self.span_dim } else { dim };
-        scale.check(out, counts, output.heads, dim).map(Some)
+        scale.check(out, counts, output.layout, output.heads, dim).map(Some)
     }
 
     /// Fills the norms of the step, if it has any, for q, k and v. Under BACKWARD they are of what comes

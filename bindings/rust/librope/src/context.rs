@@ -13,7 +13,8 @@ use crate::runner;
 use crate::shard_ids::own_cu_seqlens;
 use crate::size::{length, product};
 use crate::step::{Angles, Step};
-use crate::tensor::{Layout, Operand, Pair, Part, Raw, View, ViewMut};
+use crate::strides::Layout;
+use crate::tensor::{Operand, Pair, Part, Raw, View, ViewMut};
 
 /// A model's rotation: immutable, a few hundred bytes, valid for every position, shared by all
 /// threads and all layers of one kind.

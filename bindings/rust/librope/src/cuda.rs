@@ -3,6 +3,9 @@
 //! The context's [`Config`](crate::Config) names the device. A call queues one kernel on the stream;
 //! it allocates nothing, does not synchronise, and can be captured in a graph.
 //!
+//! This module only rotates q and k. Caches, norms, outputs in 8 bits, moves and gradients through norms, which the
+//! C library has on CUDA as well, are calls of [`librope_sys`]: `rope_apply_qk` with [`Context::as_raw`].
+//!
 //! ```no_run
 //! use std::ffi::c_void;
 //! use librope::cuda::{self, Positions, Step, Tensor};
@@ -30,7 +33,7 @@ use crate::enums::{DType, Operation};
 use crate::error::{Result, check, invalid, named, narrow};
 use crate::shard::Shard;
 use crate::size::length;
-use crate::tensor::Layout;
+use crate::strides::Layout;
 
 /// q, k or an output in device memory.
 #[derive(Clone, Copy, Debug)]

@@ -48,7 +48,7 @@ mod step;
 mod strides;
 mod tensor;
 
-pub use byte_part::BytePart;
+pub use byte_part::{BytePart, bytes_of};
 pub use cache::{KvCache, Pages, Stored};
 pub use call::Call;
 pub use config::{Config, Device};
@@ -78,8 +78,8 @@ pub use shard::Shard;
 pub use shard_ids::shard_ids;
 pub use slots::{SlotNumbers, Slots};
 pub use step::Step;
-pub use strides::Strides;
-pub use tensor::{Layout, Operand, Part, View, ViewMut};
+pub use strides::{Layout, Strides};
+pub use tensor::{Operand, Part, View, ViewMut};
 
 /// The version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -4,8 +4,8 @@ use ndarray::{ArrayView3, ArrayView4, ArrayViewMut3, ArrayViewMut4};
 
 use crate::element::Element;
 use crate::error::{Result, invalid, named};
-use crate::strides::Strides;
-use crate::tensor::{Layout, Raw, View, ViewMut};
+use crate::strides::{Layout, Strides};
+use crate::tensor::{Raw, View, ViewMut};
 
 /// Axes of the array that are batch, token and head; `None` is a batch of 1. Channels come last.
 type Axes = (Option<usize>, usize, usize);

@@ -12,8 +12,8 @@ use crate::element::Element;
 use crate::error::{Result, invalid, made, named, narrow};
 use crate::size::product;
 use crate::step::Step;
-use crate::strides::{Strides, no_batch};
-use crate::tensor::{Layout, Raw, described};
+use crate::strides::{Layout, Strides, no_batch};
+use crate::tensor::{Raw, described};
 
 /// A tensor of a [`Prepared`] call, whose slice is not known yet: its element type, its layout and its
 /// heads. Batch and tokens belong to the [`Step`]. In a [`CacheShape`](crate::CacheShape) it is the memory

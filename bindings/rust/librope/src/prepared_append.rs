@@ -16,7 +16,8 @@ use crate::prepared::sealed::{Part as Slice, Parts, Shapes};
 use crate::prepared::{Described, Handle, Length, Shape};
 use crate::slot_runner::SlotRunner;
 use crate::step::Step;
-use crate::tensor::{Layout, Pair, Part, Raw};
+use crate::strides::Layout;
+use crate::tensor::{Pair, Part, Raw};
 
 /// What stands for k or v when an append is prepared, and what [`PreparedAppend::apply`] then takes for it:
 ///

@@ -300,8 +300,7 @@ impl Context {
                 }
                 if let (Some(scale), Some(output)) = (&mut pair.scale, &pair.output) {
                     let dim = if output.span { self.span_dim } else { dims[i] };
-                    places[8 + i] =
-                        scale_place(PLACE_NAMES[8 + i], scale, counts, output.heads, dim)?;
+                    places[8 + i] = scale_place(PLACE_NAMES[8 + i], scale, counts, output, dim)?;
                 }
             }
             if let Some(cache) = &mut beside.cache {
@@ -314,7 +313,7 @@ impl Context {
                     if let Some(scale) = scale {
                         let dim = if raw.span { self.span_dim } else { dim };
                         let name = PLACE_NAMES[14 + i];
-                        places[14 + i] = scale_place(name, scale, counts, raw.heads, dim)?;
+                        places[14 + i] = scale_place(name, scale, counts, raw, dim)?;
                     }
                 }
             }
@@ -354,16 +353,16 @@ fn describe(name: &str, raw: &mut Raw, counts: [usize; 2], widths: [usize; 2]) -
     Length::of(name, raw, counts, widths)
 }
 
-/// The same of an array of scales; none for one scale that is given.
+/// The same of an array of scales of these codes; none for one scale that is given.
 fn scale_place(
     name: &str,
     scale: &mut RawScale,
     counts: [usize; 2],
-    heads: usize,
+    codes: &Raw,
     dim: usize,
 ) -> Result<Option<Place>> {
     is_empty(name, scale.len())?;
-    let place = scale.describe(name, counts, heads, dim)?;
+    let place = scale.describe(name, counts, codes.layout, codes.heads, dim)?;
     Ok(place.map(|(need, exact, dtype, is_written)| {
         let length = Length::new(need, exact);
         Place { length, dtype, is_written }

@@ -9,12 +9,23 @@ use librope_sys::{self as sys, Init as _};
 use crate::enums::DType;
 use crate::error::{Result, invalid};
 use crate::size;
-use crate::strides::{Strides, counted, not_forgotten};
+use crate::strides::{Layout, Strides, counted, not_forgotten};
 
 /// The scales of a [`ViewMut`](crate::ViewMut) or of [`Pages`](crate::Pages) in 8 bits: a value is its code
-/// times its scale. There is one for all, or an array `[batch, tokens, heads, groups]`, of pages `[pages,
-/// page_size, heads, groups]`, whatever the layout of the codes is. An array is given, or a call writes to
-/// it the scales that it computes of what it stores:
+/// times its scale. There is one for all, or an array, which has the layout of its codes, with groups in
+/// place of channels:
+///
+/// | codes | array of scales |
+/// |---|---|
+/// | `bshd` | `[batch, tokens, heads, groups]` |
+/// | `bhsd` | `[batch, heads, tokens, groups]` |
+/// | `sbhd` | `[tokens, batch, heads, groups]` |
+/// | pages, `nhd` | `[pages, page_size, heads, groups]` |
+/// | pages, `hnd` | `[pages, heads, page_size, groups]` |
+/// | `strided`, which have no order of their own | as `bshd` or `nhd` |
+///
+/// [`with_strides`](Scale::with_strides) has it lie otherwise. An array is given, or a call writes to it
+/// the scales that it computes of what it stores:
 ///
 /// ```text
 /// scale = max(largest size in the group / MAX, min_scale), up to a power of two if asked for
@@ -97,7 +108,7 @@ impl<'a> Scale<'a> {
     }
 
     /// Sets how an array lies, from its first scale on; 0 shares one that is given. The scales of a
-    /// head are adjacent. Default: contiguous.
+    /// head are adjacent. Default: contiguous, in the order of its codes.
     #[inline]
     pub fn with_strides(mut self, strides: Strides) -> Self {
         self.raw.strides = Some(strides);
@@ -143,6 +154,7 @@ impl RawScale {
         mut self,
         name: &str,
         counts: [usize; 2],
+        layout: Layout,
         heads: usize,
         dim: usize,
     ) -> Result<sys::rope_scale> {
@@ -158,20 +170,19 @@ impl RawScale {
                 "the group of the scales of {name} ({group}) must divide {dim}"
             ));
         }
-        let (strides, needed, shape) = self.need(counts, heads, dim);
+        let (strides, needed, groups) = self.need(counts, layout, heads, dim);
         let fits = match needed {
             Some(needed) if self.strides.is_some() => needed <= self.len,
             needed => needed == Some(self.len),
         };
         if !fits {
             not_forgotten(name, counts)?;
-            let [outer, inner] = counted(name);
             let Some(needed) = needed else {
                 return invalid(format_args!("the scales of {name} are beyond the address space"));
             };
             return invalid(format_args!(
-                "the scales of {name} are [{outer}, {inner}, heads, groups] = {shape:?} and need {needed} \
-                 elements{}, and their slice has {}",
+                "the scales of {name} are {} and need {needed} elements{}, and their slice has {}",
+                self.shape(name, counts, layout, heads, groups),
                 if self.strides.is_some() { " or more, by their strides" } else { "" },
                 self.len
             ));
@@ -208,13 +219,14 @@ impl RawScale {
         &mut self,
         name: &str,
         counts: [usize; 2],
+        layout: Layout,
         heads: usize,
         dim: usize,
     ) -> Result<Option<(usize, bool, DType, bool)>> {
         if !self.is_array() {
             return Ok(None);
         }
-        let (_, Some(needed), _) = self.need(counts, heads, dim) else {
+        let (_, Some(needed), _) = self.need(counts, layout, heads, dim) else {
             return invalid(format_args!("{name} are beyond the address space"));
         };
         self.len = needed;
@@ -227,25 +239,82 @@ impl RawScale {
         self.scale.dtype != 0
     }
 
-    /// How the scales lie, how many elements that takes, and their shape.
+    /// How the scales lie, how many elements that takes, and how many a head has.
     fn need(
         &self,
-        counts: [usize; 2],
+        [outer, inner]: [usize; 2],
+        layout: Layout,
         heads: usize,
         dim: usize,
-    ) -> (Strides, Option<usize>, [usize; 4]) {
+    ) -> (Strides, Option<usize>, usize) {
         let group = usize::try_from(self.scale.group).unwrap_or(0);
         let groups = dim.checked_div(group).unwrap_or(1);
-        let shape = [counts[0], counts[1], heads, groups];
         let strides = self.strides.unwrap_or_else(|| {
-            let token = heads.saturating_mul(groups); // within the array, where there is something
-            Strides { batch: counts[1].saturating_mul(token), token, head: groups }
+            let times = usize::saturating_mul; // within the array, where there is something
+            match Order::of(layout) {
+                Order::Heads => {
+                    let head = times(inner, groups);
+                    Strides { batch: times(heads, head), token: groups, head }
+                }
+                Order::Tokens => {
+                    let batch = times(heads, groups);
+                    Strides { batch, token: times(outer, batch), head: groups }
+                }
+                Order::Rows => {
+                    let token = times(heads, groups);
+                    Strides { batch: times(inner, token), token, head: groups }
+                }
+            }
         });
-        let needed = if shape.contains(&0) {
+        let needed = if [outer, inner, heads, groups].contains(&0) {
             Some(0)
         } else {
-            strides.reach([counts[0], counts[1], heads], groups)
+            strides.reach([outer, inner, heads], groups)
         };
-        (strides, needed, shape)
+        (strides, needed, groups)
+    }
+
+    /// The shape of the array in words; that of one with strides has the order of these.
+    fn shape(
+        &self,
+        name: &str,
+        counts: [usize; 2],
+        layout: Layout,
+        heads: usize,
+        groups: usize,
+    ) -> String {
+        let ([outer, inner], [rows, tokens]) = (counted(name), counts);
+        let order = if self.strides.is_some() { Order::Rows } else { Order::of(layout) };
+        match order {
+            Order::Heads => {
+                format!("[{outer}, heads, {inner}, groups] = {:?}", [rows, heads, tokens, groups])
+            }
+            Order::Tokens => {
+                format!("[{inner}, {outer}, heads, groups] = {:?}", [tokens, rows, heads, groups])
+            }
+            Order::Rows => {
+                format!("[{outer}, {inner}, heads, groups] = {:?}", [rows, tokens, heads, groups])
+            }
+        }
+    }
+}
+
+/// The order of an array of scales, which is that of its codes: batch rows (or pages), tokens (or slots),
+/// heads; heads before tokens; or tokens before batch rows.
+#[derive(Clone, Copy)]
+enum Order {
+    Rows,
+    Heads,
+    Tokens,
+}
+
+impl Order {
+    /// Codes of strides have none of their own.
+    fn of(layout: Layout) -> Order {
+        match layout {
+            Layout::Bhsd | Layout::Hnd => Order::Heads,
+            Layout::Sbhd => Order::Tokens,
+            Layout::Bshd | Layout::Nhd | Layout::Strided(_) => Order::Rows,
+        }
     }
 }

@@ -3,6 +3,24 @@
 use crate::error::{Result, invalid};
 use crate::size;
 
+/// Order of the dimensions, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// Contiguous `[batch, tokens, heads, channels]`; with batch 1 also `[tokens, heads, channels]`.
+    Bshd,
+    /// Contiguous `[batch, heads, tokens, channels]`.
+    Bhsd,
+    /// Contiguous `[tokens, batch, heads, channels]`.
+    Sbhd,
+    /// Of a cache: contiguous `[pages, page_size, heads, channels]`.
+    Nhd,
+    /// Of a cache: contiguous `[pages, heads, page_size, channels]`.
+    Hnd,
+    /// Strides of one's own.
+    Strided(Strides),
+}
+
 /// Distances in elements, of [`Q80`](crate::Q80) in channels, between batch rows, tokens and heads; in a
 /// cache, between pages, slots and heads. Channels of a head are adjacent. These three are all there are,
 /// now and later.

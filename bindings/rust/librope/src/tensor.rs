@@ -8,25 +8,7 @@ use crate::enums::DType;
 use crate::error::{Result, invalid, narrow};
 use crate::scale::{RawScale, Scale};
 use crate::size::{self, product};
-use crate::strides::{Strides, counted, not_forgotten};
-
-/// Order of the dimensions, outermost first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Layout {
-    /// Contiguous `[batch, tokens, heads, channels]`; with batch 1 also `[tokens, heads, channels]`.
-    Bshd,
-    /// Contiguous `[batch, heads, tokens, channels]`.
-    Bhsd,
-    /// Contiguous `[tokens, batch, heads, channels]`.
-    Sbhd,
-    /// Of a cache: contiguous `[pages, page_size, heads, channels]`.
-    Nhd,
-    /// Of a cache: contiguous `[pages, heads, page_size, channels]`.
-    Hnd,
-    /// Strides of one's own.
-    Strided(Strides),
-}
+use crate::strides::{Layout, Strides, counted, not_forgotten};
 
 /// What views have in common: a pointer, and how far it may be followed.
 #[derive(Clone, Copy, Debug)]
@@ -240,7 +222,8 @@ impl<'a, T: OutputElement> ViewMut<'a, T> {
         ViewMut { raw, scale: None, of: PhantomData }
     }
 
-    /// Sets the scales of codes. An output of codes has one, and no other view.
+    /// Sets the scales of codes. An output of codes has one, and no other view. An array of them has the
+    /// layout of the output: see [`Scale`].
     #[allow(clippy::needless_pass_by_value, reason = "an array is borrowed exclusively")]
     #[inline]
     pub fn with_scale(mut self, scale: Scale<'a>) -> Self {

@@ -4,10 +4,10 @@
 mod common;
 
 use common::{Random, refused};
-use librope::half::bf16;
+use librope::half::{bf16, f16};
 use librope::{
-    BytePart, Config, Context, F8E4M3, KvCache, Layout, Pairing, Positions, Result, Scale, Slots,
-    Step, Strides, View,
+    BytePart, Config, Context, F8E4M3, KvCache, Layout, Pairing, Positions, Q80, Result, Scale,
+    Slots, Step, Strides, View, bytes_of,
 };
 
 const LATENT: usize = 512;
@@ -143,6 +143,22 @@ fn rows_move_with_their_scales() {
     let key = key_of(row(from));
     let want = rope().apply_to_vec(&step, View::bshd(&key, 1), Layout::Bshd).unwrap();
     assert!(key_of(row(to)) == want && want != key, "the key");
+}
+
+#[test]
+fn bytes_are_those_of_the_elements() {
+    let mut memory = [1.0f32, -2.0, 3.5];
+    let bytes = bytes_of(&mut memory);
+    assert_eq!(bytes.len(), 12);
+    assert_eq!(bytes[4..8], (-2.0f32).to_ne_bytes());
+    bytes[8..].copy_from_slice(&0.25f32.to_ne_bytes());
+    assert!(memory == [1.0, -2.0, 0.25]);
+    let mut blocks = [Q80 { d: f16::ONE, codes: [7; 32] }; 2];
+    let bytes = bytes_of(&mut blocks);
+    assert_eq!((bytes.len(), bytes[33], bytes[36]), (68, 7, 7));
+    bytes[67] = 0xff;
+    assert_eq!(blocks[1].codes[31], -1);
+    assert_eq!(bytes_of::<bf16>(&mut []), [0u8; 0]);
 }
 
 /// Keys alone, and one scale for all.

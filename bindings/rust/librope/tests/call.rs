@@ -61,14 +61,14 @@ fn codes_are_those_of_the_formula() {
     apply(&mut codes, Layout::Bshd, Scale::given(0.02)).unwrap();
     assert!(codes.iter().zip(&want).all(|(&c, &x)| c == code(x, 0.02)));
 
-    // [batch, tokens, heads, groups], whatever the layout is.
+    // [batch, heads, tokens, groups], as the output.
     let mut scales = vec![0.0f32; TOKENS * 2 * 2];
     apply(&mut codes, Layout::Bhsd, Scale::computed(&mut scales).with_group(16)).unwrap();
-    for (i, (group, &scale)) in want.chunks(16).zip(&scales).enumerate() {
-        let (token, head, half) = (i / 4, i / 2 % 2, i % 2);
+    for (i, (codes, &scale)) in codes.chunks(16).zip(&scales).enumerate() {
+        let (head, token, half) = (i / (2 * TOKENS), i / 2 % TOKENS, i % 2);
+        let group = &want[(token * 2 + head) * DIM + half * 16..][..16];
         assert_eq!(scale, computed(group));
-        let at = (head * TOKENS + token) * DIM + half * 16;
-        assert!(codes[at..][..16].iter().zip(group).all(|(&c, &x)| c == code(x, scale)), "{i}");
+        assert!(codes.iter().zip(group).all(|(&c, &x)| c == code(x, scale)), "{i}");
     }
 
     // Powers of two as exponents, given back to the next call.

@@ -1,0 +1,107 @@
+package rope_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log"
+	"math"
+
+	rope "github.com/librope/librope/bindings/go"
+)
+
+// The cache of DeepSeek V3.2 in the rows of FlashMLA, 656 bytes for each token: 512 channels of the latent in E4M3, in
+// four groups with a scale each, and the 64 channels of the key, which turn, in bfloat16. One call writes them, and
+// another reads them back as float32. What it reads is what the bytes say, and that is compared with the latents, and
+// with keys that are turned here.
+func Example_mlaRows() {
+	const latent, span, group, rowBytes, pages, pageSize, tokens, first = 512, 64, 128, 656, 2, 64, 3, 1000
+	ctx, err := rope.New(rope.Config{HeadDim: span, Theta: 10000, Pairing: rope.PairingInterleaved})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ctx.Close()
+	asIs, err := rope.New(rope.Config{HeadDim: span, Scaling: rope.ScalingNope})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer asIs.Close()
+
+	// What the projection gives for each token: a latent, and a key beside it.
+	numbers := make([]rope.BFloat16, tokens*(latent+span))
+	for i := range numbers {
+		numbers[i] = rope.BFloat16FromFloat32(float32(math.Sin(0.37*float64(i)) * math.Exp2(float64(-i%7))))
+	}
+	given := rope.Strides{Token: latent + span}
+	k, v := rope.Strided(numbers[latent:], 1, given), rope.Strided(numbers, 1, given)
+
+	// One memory, whose parts are slices of their own types.
+	memory := make([]float32, pages*pageSize*rowBytes/4)
+	codes, err := rope.InBytes[rope.F8E4M3](memory, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	scales, err := rope.InBytes[float32](memory, latent)
+	if err != nil {
+		log.Fatal(err)
+	}
+	keys, err := rope.InBytes[rope.BFloat16](memory, latent+latent/group*4)
+	if err != nil {
+		log.Fatal(err)
+	}
+	rows := func(size int) rope.Strides {
+		return rope.Strides{Batch: pageSize * rowBytes / size, Token: rowBytes / size}
+	}
+	ofScales := rows(4)
+	cache := rope.KVCache[rope.BFloat16, rope.F8E4M3]{
+		K: rope.Strided(keys, 1, rows(2)), V: rope.Strided(codes, 1, rows(1)), VHeadDim: latent,
+		VScale: &rope.Scale{Data: scales, Computed: true, Group: group, PowerOfTwo: true, MinScale: 1e-4, Strides: &ofScales},
+		Pages:  pages, PageSize: pageSize,
+	}
+	slots := []int64{70, 3, 71}
+	step := rope.Step{Batch: 1, Tokens: tokens, Positions: rope.Offset(first), Slots: rope.MappedSlots(slots)}
+	if err := rope.Append(ctx, rope.Tensor[rope.BFloat16]{}, k, v, cache, step); err != nil {
+		log.Fatal(err)
+	}
+
+	// Read back: a move to a cache of float32, by a context that does not turn.
+	read := rope.KVCache[float32, float32]{K: rope.NHD(make([]float32, tokens*span), 1),
+		V: rope.NHD(make([]float32, tokens*latent), 1), VHeadDim: latent, Pages: 1, PageSize: tokens}
+	move := rope.Step{Batch: 1, Tokens: tokens, Positions: rope.Offset(0), Source: rope.MappedSlots(slots),
+		Slots: rope.MappedSlots([]int64{0, 1, 2})}
+	if err := rope.MoveBetween(asIs, cache, read, move); err != nil {
+		log.Fatal(err)
+	}
+
+	bytes, err := rope.InBytes[byte](memory, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	same, ofLatents, ofKeys := true, 0.0, 0.0
+	for token, slot := range slots {
+		row := bytes[slot*rowBytes:][:rowBytes]
+		for c := range latent {
+			scale := math.Float32frombits(binary.NativeEndian.Uint32(row[latent+c/group*4:]))
+			got, x := float64(read.V.Data[token*latent+c]), float64(numbers[token*(latent+span)+c].Float32())
+			same = same && got == e4m3(rope.F8E4M3(row[c]))*float64(scale)
+			ofLatents = max(ofLatents, math.Abs(got-x)/(math.Abs(x)+float64(scale)/64)) // codes below 1/64 are equidistant
+		}
+		for i := range span / 2 {
+			sin, cos := math.Sincos((first + float64(token)) * math.Pow(10000, -2*float64(i)/span))
+			at := token*(latent+span) + latent + 2*i
+			x0, x1 := float64(numbers[at].Float32()), float64(numbers[at+1].Float32())
+			for c, want := range [2]float64{x0*cos - x1*sin, x1*cos + x0*sin} {
+				got := float64(read.K.Data[token*span+2*i+c])
+				bits := binary.NativeEndian.Uint16(row[latent+latent/group*4+2*(2*i+c):])
+				same = same && got == float64(rope.BFloat16(bits).Float32())
+				ofKeys = max(ofKeys, math.Abs(got-want)/math.Hypot(x0, x1))
+			}
+		}
+	}
+	fmt.Println("read back is what the bytes say:", same)
+	fmt.Println("latents within 1/16 of their value:", ofLatents <= 1.0/16)
+	fmt.Println("keys within the rounding of their pair:", ofKeys <= 1.0/256+1e-4)
+	// Output:
+	// read back is what the bytes say: true
+	// latents within 1/16 of their value: true
+	// keys within the rounding of their pair: true
+}
