@@ -313,6 +313,8 @@ void Appends() {
     append("append", dtype, dtype.dtype, 1, false);
     append("append_prepared", dtype, dtype.dtype, 1, true);
   }
+  append("append_to_e4m3", kBf16, ROPE_DTYPE_F8_E4M3, 1, false);
+  append("append_to_i8", kBf16, ROPE_DTYPE_I8, 1, false);
   append("append_64_tokens_to_e4m3", kBf16, ROPE_DTYPE_F8_E4M3, 64, false);
   append("append_64_tokens_to_i8", kBf16, ROPE_DTYPE_I8, 64, false);
 }
