@@ -69,7 +69,7 @@ def test_configuration(fields, error, says):
         (lambda: ROPE.apply(array(2, 3, 16), [0.5, 1]), TypeError, "ints"),
         (lambda: ROPE.apply(array(5, 3, 16), 0, cu_seqlens=np.array([0, 4], np.int32)),
          ValueError, "cu_seqlens"),
-        (lambda: ROPE.apply(array(5, 3, 16), 0, cu_seqlens=np.array([0, 5])), TypeError, "int32"),
+        (lambda: ROPE.apply(array(5, 3, 16), 0, cu_seqlens=np.array([0.0, 5])), TypeError, "int32"),
         (lambda: ROPE.apply(array(2, 3, 16), 0, out=array(2, 3, 16, dtype=np.float64)),
          TypeError, "out of q has dtype float64"),
         (lambda: ROPE.apply(array(2, 3, 16), 0, out=array(2, 4, 16)), ValueError, "heads"),

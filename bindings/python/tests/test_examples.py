@@ -1,6 +1,7 @@
 """The examples run, and say what they say."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -21,6 +22,20 @@ def test_tiny_llama():
     assert "the same without a cache" in done.stdout
 
 
+def test_numpy_engine():
+    done = run("numpy_engine.py")
+    assert done.returncode == 0, done.stderr
+    assert "the tokens of plain code" in done.stdout
+
+
+def test_patch_norms():
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    done = run("patch_norms.py")
+    assert done.returncode == 0, done.stderr
+    assert "the tokens of the model as it was" in done.stdout
+
+
 def test_notebook(tmp_path):
     done = run("notebook.py", str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -39,7 +54,10 @@ def test_paged_engine(dtype):
     pytest.importorskip("torch")
     done = run("paged_engine.py", dtype)
     assert done.returncode == 0, done.stderr
-    assert f"{dtype}: the best tokens of plain code" in done.stdout
+    says = re.search(f"{dtype}: the best tokens of plain code, .* in (\\d+) of (\\d+) places", done.stdout)
+    clear, tokens = says.groups()
+    assert int(tokens) == 127
+    assert int(clear) == 127 if dtype == "float32" else int(clear) > 64
 
 
 def test_engine_8bit():
@@ -47,6 +65,14 @@ def test_engine_8bit():
     done = run("engine_8bit.py")
     assert done.returncode == 0, done.stderr
     assert "a cache of 130560 bytes instead of 491520" in done.stdout
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_train_packed(dtype):
+    pytest.importorskip("torch")
+    done = run("train_packed.py", dtype)
+    assert done.returncode == 0, done.stderr
+    assert f"torch.{dtype}: 4 gradients within" in done.stdout
 
 
 def torchrun(name, processes):

@@ -8,6 +8,7 @@ from gpu_device import compiler, seed  # noqa: F401  (fixtures)
 
 import librope
 import librope._norm_gradients as norm_gradients
+import librope.torch
 from librope import Norm, Norms
 
 # -- eager calls ------------------------------------------------------------------------------------
@@ -145,6 +146,31 @@ def test_gradients_of_norms(monkeypatch, dtype, tokens):
         assert g.device == DEVICE and (g.cpu() - w).abs().max() <= tolerance * w.abs().max()
     monkeypatch.setattr(norm_gradients, "parts_of", lambda tokens, on_cuda: min(1, tokens))
     check(normed, *tensors)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=IDS)
+@pytest.mark.parametrize("grouped", [False, True])
+def test_packed_gradients(monkeypatch, dtype, grouped):
+    """Of a projection with q, k and v in it, norms of all three and repeated heads, by weights' gradients of one part."""
+    monkeypatch.setattr(norm_gradients, "parts_of", lambda tokens, on_cuda: min(1, tokens))
+    tokens, repeat = 70, HEADS // GROUPS
+    packed = torch.randn(BATCH, tokens, (HEADS + 2 * GROUPS) * DIM).to(dtype)
+
+    def run(packed, ids, weight, *outer):
+        leaves = [x.requires_grad_() for x in (packed, weight)]
+        norms = Norms(*[Norm(weight, kind="rms", eps=1e-6) for _ in "qkv"])
+        made = []
+        for options in (dict(norms=norms), {}):
+            for positions in (dict(positions=ids), dict(positions=5), dict(offsets=ids[:, 0].contiguous())):
+                got = librope.torch.apply_packed_qkv(
+                    ROPE, packed, heads=HEADS, kv_heads=GROUPS, grouped=grouped, kv_repeat=repeat, layout="bsd",
+                    **options, **positions,
+                )  # fmt: skip
+                made += [*got, *torch.autograd.grad(got, leaves[: 1 + bool(options)], outer)]
+        return made
+
+    outer = [torch.randn(BATCH, tokens, HEADS, DIM).to(dtype) for _ in "qkv"]
+    check(run, packed, torch.randint(9000, (BATCH, tokens)), torch.randn(DIM).to(dtype), *outer)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=IDS)

@@ -434,7 +434,7 @@ def call(q=None, k=None, v=None, cache=None, way="apply_qk", **options):
         (lambda: call(cache=cache_of(starts=-1)), ValueError, "starts is -1"),
         (lambda: call(cache=cache_of(starts=i32(-1))), ValueError, r"starts\[0\] \(-1\)"),
         (lambda: call(cache=cache_of(starts=2**31)), ValueError, "starts is 2147483648"),
-        (lambda: call(cache=cache_of(starts=np.array([0]))), TypeError, "starts has dtype int64"),
+        (lambda: call(cache=cache_of(starts=np.array([0.0]))), TypeError, "starts has dtype float64"),
         (lambda: call(cache=cache_of(starts=i32(0, 1))), ValueError, "starts has 2 entries, and there are 1 seq"),
         (lambda: call(cache=cache_of(starts=0, page_table=i32(1))), ValueError, r"page_table has shape \(1,\)"),
         (lambda: call(cache=cache_of(starts=0, page_table=np.zeros((1, 1)))), TypeError, "page_table has dtype"),

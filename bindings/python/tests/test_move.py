@@ -210,7 +210,7 @@ def test_what_does_not_fit_is_an_error(rope, rng):
         (ValueError, "page_starts has 5, and page_table has 4 entries", {"cache": paged(np.array([0, 5], np.int32))}),
         (ValueError, r"page_table has shape \(\), and with page_starts one dimension",
          {"cache": paged(np.array([0, 4], np.int32), np.int32(3).reshape(()))}),
-        (TypeError, "page_table has dtype int64", {"cache": paged(np.array([0, 4], np.int32), np.zeros(4, np.int64))}),
+        (TypeError, "page_table has dtype uint64", {"cache": paged(np.array([0, 4], np.int32), np.zeros(4, np.uint64))}),
         (ValueError, "slots and page_starts: slots alone", {"cache": changed}),
         (ValueError, "freq_sets", {"freq_sets": np.zeros(2, np.int32)}),
         (ValueError, "cu_seqlens is float32", {"cu_seqlens": np.zeros(2, np.float32)}),

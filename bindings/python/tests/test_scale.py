@@ -254,3 +254,43 @@ def test_a_scale_cannot_change(rope):
         for cache, value in zip(caches, (0.5, 0.9), strict=True):
             rope.apply_qk(q, k, 7, v=v, cache=cache.at(slots=SLOTS) if again else cache)
             assert (slots_of(cache.v.view(np.uint8))[SLOTS] == coded(v[0], value, "int8")).all()
+
+
+@pytest.mark.parametrize("layout, shapes", [("nhd", [(), (1,), (HEADS,), (SIZE, 1), (1, SIZE, HEADS), (PAGES, 1, 1, 1)]),
+                                            ("hnd", [(), (1,), (HEADS, 1), (SIZE,), (PAGES, 1, 1)])])  # fmt: skip
+def test_given_scales_broadcast_to_the_layout_of_the_pages(rope, layout, shapes):
+    """Those of one group for each head, whose axis may be left out."""
+    q, k, v = arrays()
+    full = (PAGES, SIZE, HEADS) if layout == "nhd" else (PAGES, HEADS, SIZE)
+    for shape in shapes:
+        some = np.linspace(0.01, 0.5, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+        found = []
+        for data in (some, np.ascontiguousarray(np.broadcast_to(some, full + (1,) * (some.ndim == 4)))):
+            k_memory, v_memory = (np.zeros((*full, DIM), np.int8) for _ in "kv")
+            scale = Scale(data=data)
+            cache = KVCache(k_memory, v_memory, layout=layout, k_scale=scale, v_scale=scale, slots=SLOTS)
+            rope.apply_qk_(q.copy(), k, 3, v=v, cache=cache)
+            found.append((k_memory, v_memory))
+        assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True)) and found[0][0].any()
+
+
+def test_what_does_not_broadcast_is_refused(rope):
+    q, k, v = arrays()
+    memory = [np.zeros((PAGES, SIZE, HEADS, DIM), np.int8) for _ in "kv"]
+    for scale, rule in (
+        (Scale(data=np.ones(PAGES, np.float32)), r"has shape \(3,\), and must have \(3, 4, 2, 1\), or one that broadcasts"),
+        (Scale(data=np.ones(1, np.float32), group=8), r"has shape \(1,\), and must have \(3, 4, 2, 4\), or one"),
+        (Scale(data=np.ones(HEADS, np.float32), computed=True), r"must have \(3, 4, 2, 1\)$"),
+    ):
+        cache = KVCache(*memory, layout="nhd", k_scale=scale, v_scale=Scale(1.0), slots=SLOTS)
+        with pytest.raises(ValueError, match=rule):
+            rope.apply_qk_(q, k, 3, v=v, cache=cache)
+
+
+def test_bytes_that_hold_codes_are_told_from_blocks(rope):
+    """As an engine keeps float8 in uint8."""
+    q, k, v = arrays()
+    memory = [np.zeros((PAGES, SIZE, HEADS, DIM), np.uint8) for _ in "kv"]
+    cache = KVCache(*memory, layout="nhd", k_scale=Scale(0.1), v_scale=Scale(0.1), slots=SLOTS)
+    with pytest.raises(ValueError, match=r"give cache\.k\.view\(torch\.float8_e4m3fn\)"):
+        rope.apply_qk_(q, k, 3, v=v, cache=cache)

@@ -134,7 +134,7 @@ def test_what_is_refused(options, error, message):
         (np.array([[1, 2]]), CUTS, r"offsets has shape \(1, 2\), and must have one dimension"),
         (np.array([1, 2, 3]), CUTS, "offsets has 3 entries, and there are 2 sequences"),
         (np.array([1, 2, 3, 4])[::2], CUTS, "offsets has stride 2, and must be contiguous"),
-        (None, CUTS.astype(np.int64) + 2**32, "cu_seqlens has dtype int64, and must be int32"),
+        (None, CUTS.astype(np.int64) + 2**32, "cu_seqlens has 4294967296, and must be within int32"),
         (None, CUTS.astype(np.float32), "cu_seqlens has dtype float32, and must be int32"),
         (None, CUTS[:1], "cu_seqlens has 1 entries, and must have one more than sequences"),
     ],
@@ -157,7 +157,8 @@ def test_ids_of_lists_and_other_arrays():
     shard = librope.Shard("zigzag", 0, 4)
     want = shard.ids(12, offsets=np.array([7, 100]), cu_seqlens=CUTS)
     for offsets in ([7, 100], np.array([7, 100], np.int32), array("q", [7, 100])):
-        np.testing.assert_array_equal(shard.ids(12, offsets=offsets, cu_seqlens=CUTS.tolist()), want)
+        for cuts in (CUTS.tolist(), CUTS.astype(np.int64)):
+            np.testing.assert_array_equal(shard.ids(12, offsets=offsets, cu_seqlens=cuts), want)
     for error, offsets, cuts, message in [
         (TypeError, [0.9, 1.7], [0, 16, 48], "offsets as a list must hold ints"),
         (TypeError, [0, 1], [0.0, 16.9, 48.2], "cu_seqlens as a list must hold ints"),

@@ -152,3 +152,49 @@ def test_dtensors_know_their_tokens(mesh):
     channels = DTensor.from_local(x[..., :8], mesh, (Shard(3), Replicate()), run_check=False)
     with pytest.raises(NotImplementedError, match="q is placed as"):
         ROPE.apply(channels, 0)
+
+
+def test_results_of_dtensors_have_the_strides_of_their_parts(mesh):
+    """q may be a part of a packed QKV, or expanded: new parts have no gaps."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    placements = (Shard(1), Replicate())
+    packed = DTensor.from_local(values(8).repeat(1, 1, 3, 1), mesh, placements, run_check=False)
+    one = DTensor.from_local(values(8)[:, :, :1], mesh, placements, run_check=False)
+    turned = DTensor.from_local(values(8).transpose(1, 2), mesh, (Shard(2), Replicate()), run_check=False)
+    for q, axes, layout in (
+        (packed[:, :, :HEADS], (0, 1, 2, 3), "bshd"),
+        (one.expand(2, 16, HEADS, DIM), (0, 1, 2, 3), "bshd"),
+        (turned, (0, 2, 1, 3), "bhsd"),  # where tokens lie before heads
+    ):
+        result = ROPE.apply(q, 9, layout=layout)
+        assert result.shape == q.shape
+        dense = result.permute(axes)
+        assert dense.is_contiguous() and dense.to_local().is_contiguous()
+        assert dense.view(*dense.shape[:2], -1).shape == (*dense.shape[:2], dense.shape[2] * DIM)
+
+
+def test_positions_of_batch_rows_are_those_that_are_here(mesh):
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    x = values(5)
+    q = DTensor.from_local(x, mesh, (Shard(0), Replicate()), run_check=False)
+    own = torch.stack([torch.arange(5), torch.arange(5) + 7])
+    assert torch.equal(ROPE.apply(q, own).to_local(), ROPE.apply(x, own))
+    assert torch.equal(ROPE.apply(q, own[:1]).to_local(), ROPE.apply(x, own[:1]))
+    with pytest.raises(ValueError, match=r"positions has shape \(4, 5\).* the 2 rows that this process has of 4"):
+        ROPE.apply(q, own.repeat(2, 1))
+
+
+def test_what_is_not_offered_for_dtensors_is_said(mesh):
+    from torch.distributed.tensor import DTensor, Replicate
+
+    q = DTensor.from_local(values(5), mesh, (Replicate(), Replicate()), run_check=False)
+    norms = librope.Norms(librope.Norm(torch.ones(DIM), kind="rms", eps=1e-6))
+    for call in (
+        lambda: ROPE.apply(q, 3, out=torch.empty_like(q)),
+        lambda: ROPE.apply_(q, 3),
+        lambda: ROPE.apply_qk(q, None, 3, norms=norms),
+    ):
+        with pytest.raises(NotImplementedError, match="DTensors? .*only apply_qk that makes new ones"):
+            call()

@@ -13,6 +13,7 @@ from typing import Any
 from . import _dlpack
 from ._ffi import ffi
 from ._frameworks import load
+from ._untraced import untraced
 
 np: Any = None
 ndarray: Any = ()
@@ -76,6 +77,7 @@ def _numpy_meta(meta: Any, name: str) -> Meta:
     return (shape, _normal(shape, tuple(s // size for s in strides)), dtype.name)
 
 
+@untraced
 def read_numpy(x: Any, name: str, write: bool) -> View:
     if write and not x.flags.writeable:
         raise _refuse_write(name)
@@ -109,12 +111,16 @@ def not_strided(x: Any, name: str) -> TypeError:
     way = ""
     if str(x.layout) == "torch.jagged":
         way = ": rotate x.values() with layout='thd' and cu_seqlens=x.offsets().int()"
+    elif x.is_nested:
+        return TypeError(f"{name} is a nested tensor, and must be a plain one: librope.Rope takes its parts, {name}.unbind()")
     return TypeError(f"{name} is a {x.layout} tensor, and must be strided{way}")
 
 
 def _no_memory(x: Any, name: str) -> Exception:
     torch = sys.modules["torch"]
     if type(x) in (torch.Tensor, torch.nn.Parameter):
+        if x._is_zerotensor():
+            return TypeError(f"{name} is zeros without memory, as PyTorch makes for gradients: give {name}.clone()")
         return ValueError(f"{name} has no memory: its storage was freed")
     return TypeError(
         f"{name} is a {type(x).__module__}.{type(x).__qualname__}, a tensor without memory of its own, which is not "
@@ -123,7 +129,7 @@ def _no_memory(x: Any, name: str) -> Exception:
 
 
 def read_torch(x: Any, name: str, write: bool) -> View:
-    if x.layout is not sys.modules["torch"].strided:
+    if x.layout is not sys.modules["torch"].strided or x.is_nested:
         raise not_strided(x, name)
     if not (x.is_cpu or x.is_cuda):
         raise TypeError(f"{name} is on {x.device}, and must be on the CPU or a CUDA device")
@@ -219,6 +225,7 @@ def _find_reader(kind: type) -> Reader:
 _readers: dict[type, Reader] = {}
 
 
+@untraced
 def read(x: Any, name: str, write: bool = False) -> View:
     kind = type(x)
     reader = _readers.get(kind)
@@ -251,6 +258,8 @@ def empty_like(x: Any, name: str) -> Any:
         return new
     if library == "torch":
         torch = sys.modules["torch"]
+        if x.is_nested:
+            raise not_strided(x, name)
         new = torch.empty_like(x)
         if new.stride()[-1:] != (1,):
             if x.layout is not torch.strided:
@@ -276,6 +285,7 @@ def repeated(value: int, count: int, x: Any, dtype: str, name: str) -> Any:
     raise TypeError(f"{name} is an int, and must be an array on the device")
 
 
+@untraced
 def guard(named: Any, written: Any) -> tuple[Callable[[], None] | None, Callable[[], None] | None]:
     """What a bound call does before each step, and after it; None where nobody wants to know.
 
@@ -289,6 +299,7 @@ def guard(named: Any, written: Any) -> tuple[Callable[[], None] | None, Callable
     return around
 
 
+@untraced
 def announcer(*written: Any) -> Callable[[], None] | None:
     """Refuses writes into these arrays that autograd would not see. Gives what to call after every one; None where
     nobody wants to know."""
@@ -296,6 +307,7 @@ def announcer(*written: Any) -> Callable[[], None] | None:
     if not tensors:
         return None
     _torch = load("torch")
+    _torch.refuse_unseen_write()
     return functools.partial(_torch.announce_all, _torch.writable(*tensors))
 
 

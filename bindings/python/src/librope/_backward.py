@@ -16,6 +16,7 @@ from ._rules import Sizes, axes_of, both_layouts
 from ._step import refuse_gradients, refuse_named
 from ._template import describe
 from ._types import BindOptions, check_options
+from ._untraced import untraced
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -40,6 +41,7 @@ class Gradients(NamedTuple):
     norms: dict[str, Any]
 
 
+@untraced
 def run_backward(
     rope: Caller, call: Call, ready: Ready, before: tuple[View | None, ...], sums: list[View | None], parts: int
 ) -> None:
@@ -129,7 +131,14 @@ class Differentiator(Caller):
         if checked_norms(norms) is None:
             raise ValueError("norms is None: without norms the gradient is apply_qk(.., operation='backward')")
         call = Call(q_grad, k_grad, positions, v_grad, norms=norms, **{**options, "operation": "backward"})  # type: ignore[arg-type]
-        q_out, k_out, v_out, _ = outputs(out, call)
+        return self._backward(call, outputs(out, call), x, norms, parts)
+
+    @untraced
+    def _backward(
+        self, call: Call, out: tuple[Any, ...], x: tuple[Any, ...], norms: Norms, parts: int | None
+    ) -> Gradients:
+        q_grad, k_grad, v_grad = call.q, call.k, call.v
+        q_out, k_out, v_out, _ = out
         before = _read_x(x, norms)
         refuse_gradients(call._replace(norms=None, v=None))  # those of weights are returned
         refuse_named(("x of q", "x of k", "x of v", "v_grad"), (*x, None)[:3] + (v_grad,), "backward_qk")

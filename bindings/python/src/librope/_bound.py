@@ -8,6 +8,7 @@ from typing import Any
 from ._core import error, integer
 from ._ffi import ffi, lib
 from ._template import Template
+from ._untraced import untraced
 
 _apply = lib.rope_apply_qk
 
@@ -54,6 +55,7 @@ class Bound:
         self._context, self._args, self._owners = context, args, (owners, template, start)
         self._before, self._after = before, then
 
+    @untraced
     def __call__(self, position: int | None = None) -> None:
         """Rotates. position: the new int, if positions was one; step() goes by it from then on.
 

@@ -10,13 +10,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from . import _arrays, _core
+from . import _arrays, _core, _untraced
 from ._bound import Bound
 from ._conventions import rule_of
 from ._core import OPERATIONS, ints
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS
 from ._fused import FusedKey, add_fused, add_norms
+from ._int32 import LISTS, read_int32, refuse_copies
 from ._kv_cache import NAMES as _BESIDE
 from ._kv_cache import KVCache, check_page_starts, read_beside, scales_of, written_of
 from ._move import Mover
@@ -53,7 +54,6 @@ _NORMS = _STORED + 2
 _SCALES = _NORMS + len(_NORMED)
 _PAGE_STARTS = _NAMES.index("page_starts")
 _LOW, _HIGH = (_core.range_of("int64_t")[i] for i in (0, -1))  # of a position
-_LISTS = (range, list, tuple)  # of ints
 _CACHE = 512  # templates kept per Rope; decode with growing shapes must not fill memory
 
 #: Set by librope.torch: a context manager around a crossing while a profiler runs, else None.
@@ -235,6 +235,7 @@ class Caller(Mover):
                 self._contexts[device] = context
         return context
 
+    @_untraced.untraced
     def _run(
         self, call: Call, q_out: Any = None, k_out: Any = None, v_out: Any = None, rest_out: Any = None,
         ready: bool = False,
@@ -270,15 +271,15 @@ class Caller(Mover):
             if type(positions) is not int:
                 pv = read(positions, "positions")
         elif angles == "offsets":
-            pv = read(array("q", ints(offsets, "offsets")) if isinstance(offsets, _LISTS) else offsets, "offsets")
+            pv = read(array("q", ints(offsets, "offsets")) if isinstance(offsets, LISTS) else offsets, "offsets")
         else:
             cos, sin = call.rows()
             cv = read(cos, "cos")
             sv = None if sin is None else read(sin, "sin")
         if cu_seqlens is not None:
-            cu = read(cu_seqlens, "cu_seqlens")
+            cu = read_int32(cu_seqlens, "cu_seqlens")
         if freq_sets is not None:
-            fs = read(freq_sets, "freq_sets")
+            fs = read_int32(freq_sets, "freq_sets")
         if pool is None:
             runner = _NULL
         elif isinstance(pool, Pool):
@@ -369,6 +370,7 @@ class Caller(Mover):
         shape = None if call.offsets is not None else shape_of_positions(call.positions)
         check_ids_per_axis(shape, call.positions_layout, "b" in layout, self.axes)
 
+    @_untraced.untraced
     def _bind(self, call: Call, q_out: Any, k_out: Any, v_out: Any, rest_out: Any) -> Bound:
         for name, x in (("positions", call.positions), ("starts", call.cache and call.cache.starts)):
             if getattr(x, "shape", None) == () and not _is_fixed(x):
@@ -376,6 +378,7 @@ class Caller(Mover):
                     f"{name} is an array without dimensions, whose content a bound call would not see: give an int, or "
                     "an array with one dimension"
                 )
+        refuse_copies(call)
         template, views, addresses, device, offset, positions, runner = self._run(
             call, q_out, k_out, v_out, rest_out, ready=True
         )
@@ -492,6 +495,8 @@ _HOST = (type(None), _ndarray)
 def library_of(q: Any, k: Any) -> str:
     """Whose call it is. torch and JAX come first: a gradient may hang on either array."""
     if type(q) is _ndarray and type(k) in _HOST:
+        if _untraced.waiting:
+            _untraced.keep_out()
         return "numpy"
     found = [_arrays.framework(x) for x in (q, k) if x is not None]
     if "torch" in found and "jax" in found:
@@ -573,7 +578,7 @@ def as_positions(positions: Any) -> Any:
         raise ValueError(
             f"positions is required: an int, or an array of {', '.join(most)} or {last}"
         )
-    if isinstance(positions, _LISTS):
+    if isinstance(positions, LISTS):
         return array("q", ints(positions, "positions"))
     if hasattr(positions, "__index__") and not getattr(positions, "shape", None):
         try:
@@ -590,6 +595,6 @@ def as_positions(positions: Any) -> Any:
 
 def shape_of_positions(positions: Any) -> tuple[int, ...]:
     """That of an array, () of an int; lists and ranges have one dimension."""
-    if isinstance(positions, (*_LISTS, array)):
+    if isinstance(positions, (*LISTS, array)):
         return (len(positions),)
     return tuple(getattr(positions, "shape", ()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch.distributed.tensor import DTensor, Replicate
@@ -9,7 +10,7 @@ from torch.distributed.tensor import Shard as OfDimension
 
 from ._call import Call, Caller, layout_of, shape_of_positions
 from ._conventions import rule_of
-from ._rules import axes_of, both_layouts
+from ._rules import axes_of, both_layouts, default_order
 from ._shard import Shard
 
 
@@ -43,6 +44,32 @@ def shard_of(x: DTensor, name: str, layout: str) -> Shard | None:
     return Shard("contiguous", rank, world)
 
 
+def _check_positions(call: Call, layouts: dict[str, str], parts: list[Any], axes: int) -> None:
+    """Positions with an axis of batch rows are those of the rows that are here."""
+    name, x, part = ("k", call.k, parts[1]) if call.q is None else ("q", call.q, parts[0])
+    batch, shape = axes_of(layouts[name])[0], shape_of_positions(call.positions)
+    order = call.positions_layout or default_order(len(shape), batch is not None, axes)
+    if batch is None or "b" not in order or len(order) != len(shape):
+        return
+    given, here = shape[order.index("b")], part.shape[batch]
+    if given not in (1, here) and here != x.shape[batch]:
+        raise ValueError(
+            f"positions has shape {shape}, and {name} is sharded by batch rows: it must have the {here} rows that this "
+            f"process has of {x.shape[batch]}"
+        )
+
+
+def _dense(shape: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a dense tensor of this shape whose axes lie in the order of those strides: those of x may be
+    ones of gaps, or 0, which its new parts have not."""
+    strides, step = [0] * len(shape), 1
+    # Of equal strides, which axes of one entry have, the last comes first, as in a contiguous tensor.
+    for i in sorted(range(len(shape)), key=lambda i: (like[i], -i)):
+        strides[i] = step
+        step *= max(shape[i], 1)
+    return tuple(strides)
+
+
 def apply_qk(rope: Caller, call: Call, local: Any) -> tuple[Any, Any]:
     """Rope.apply_qk of DTensors, by local(rope, call) of their parts. Without communication."""
     given = [(n, x) for n, x in (("q", call.q), ("k", call.k)) if x is not None]
@@ -69,10 +96,11 @@ def apply_qk(rope: Caller, call: Call, local: Any) -> tuple[Any, Any]:
             )
         shard = None  # which is the same wherever a token is
     parts = [None if x is None else x.to_local() for x in (call.q, call.k)]
+    _check_positions(call, layouts, parts, rope.axes)
     out = local(rope, call._replace(q=parts[0], k=parts[1], shard=shard))
     wrapped = [
         None if x is None else DTensor.from_local(
-            y, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=x.stride()
+            y, x.device_mesh, x.placements, run_check=False, shape=x.shape, stride=_dense(x.shape, y.stride())
         )
         for x, y in zip((call.q, call.k), out, strict=True)
     ]  # fmt: skip

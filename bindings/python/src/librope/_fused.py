@@ -134,7 +134,7 @@ def add_fused(template: Template, key: Key, more: FusedKey, dims: tuple[int, int
     _copied("v", more.v, more.v_out, (fused.v, fused.v_out), layout, sizes, operation)
     _copied("rest", more.rest, more.rest_out, (fused.rest, fused.rest_out), _rest_layout(key), sizes, operation)
     if more.v is not None and more.v_out is more.cache_v is None:
-        raise ValueError("v has nowhere to go: cache= with a v, or out=(q_out, k_out, v_out)")
+        raise ValueError("v has nowhere to go: cache= with a v, or out=(q_out, k_out, v_out); librope.torch.apply_qkv makes a new one")
     if more.rest is not None and more.rest_out is None:
         raise ValueError("rest has nowhere to go: out=(q_out, k_out, v_out, rest_out)")
     template = template._replace(fused=fused)
@@ -216,9 +216,10 @@ def _add_norm(norm: Any, form: str, names: tuple[str, ...], metas: Any, like: An
                 "weights of its own"
             )
         if shape not in ((channels,), (heads, channels)):
+            way = f": .view({heads}, -1) makes that of it" if shape == (heads * channels,) else ""
             raise ValueError(
                 f"{name} has shape {shape}, and must have {(channels,)}, or {(heads, channels)} with rows "
-                "for each head"
+                f"for each head{way}"
             )
         if channels > 1 and strides[-1] != 1:
             raise ValueError(f"{name} has strides {strides}: channels must be adjacent")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from . import _arrays, _core
 from ._arrays import View
 from ._ffi import lib
+from ._int32 import read_int32
 from ._rules import cache_axes
 from ._scale import AllScales, Scale, Scales, all_scales, checked_scale, written_scales
 from ._types import CacheLayout
@@ -60,12 +61,14 @@ class KVCache:
             and by no others.
         slots: the slot of each token, int32 or int64: [batch, tokens], or [tokens]; a negative one:
             nowhere, such as padding. More entries than tokens are left, and fewer are an error.
-        page_table: int32 [sequences, pages of each]: token i of sequence s goes to slot n % page_size
+        page_table: [sequences, pages of each]: token i of sequence s goes to slot n % page_size
             of page page_table[s, n // page_size], n = starts[s] + i; a negative page: nowhere.
-        page_starts: int32 [sequences + 1]: page_table is one list [entries], and row s of it begins at
+        page_starts: [sequences + 1]: page_table is one list [entries], and row s of it begins at
             entry page_starts[s] and ends where the next begins.
-        starts: int32 [sequences], or a list; or an int for all: the tokens that each sequence has in the cache.
-            Without page_table, sequence s owns page s.
+        starts: [sequences], or an int for all: the tokens that each sequence has in the cache. Without
+            page_table, sequence s owns page s.
+
+    page_table, page_starts and starts are int32, or in main memory int64 and lists, which each call copies.
 
     Exactly one of slots, page_table with starts, and starts alone says where tokens go. Sequences are
     the batch rows, or those of cu_seqlens. A cache without any of them is memory alone, for at(). On
@@ -211,8 +214,6 @@ def read_beside(
                 starts = array("i", [start]) * sequences
             else:
                 starts = _arrays.repeated(start, sequences, like[4], "int32", "starts")
-        elif isinstance(starts, (list, tuple, range)):
-            starts = array("i", _core.ints(starts, "starts", "int32_t"))
         slots = cache.slots
         if isinstance(slots, (list, tuple, range)):
             slots = array("q", _core.ints(slots, "slots"))
@@ -222,9 +223,15 @@ def read_beside(
             raise ValueError(
                 "cache says nowhere to go: slots=, page_table= with starts=, or starts= is required"
             )
-    read, views = _arrays.read, []
+    read = _arrays.read
+    views: list[View | None] = []
     for i, (name, x) in enumerate(zip(NAMES, (v, v_out, *given), strict=True)):
-        views.append(None if x is None else read(x, name, i == 1 or (stores and 1 < i < 4)))
+        if x is None:
+            views.append(None)
+        elif i < 5:
+            views.append(read(x, name, i == 1 or (stores and 1 < i < 4)))
+        else:
+            views.append(read_int32(x, name))
     return views
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
-from . import _arrays, _core
+from . import _arrays, _core, _untraced
 from ._ffi import ffi, lib
 from ._frameworks import load
 from ._fused import FusedKey, place
+from ._int32 import read_int32
 from ._kv_cache import NAMES, KVCache, check_page_starts, checked, read_beside, scales_of
 from ._pool import Pool
 from ._rules import (
@@ -23,6 +24,7 @@ from ._rules import (
 )
 from ._scale import STORED, Scale, check_code, fill_scale, form_of, in_channels, scale_arrays, written_scales
 from ._template import Key, Template, read_positions
+from ._untraced import untraced
 
 _ARRAYS = ("slots_i32", "slots_i64", "page_table", "page_starts", "starts")
 
@@ -89,6 +91,15 @@ class Mover:
             raise ValueError("cache is required, and so is its k")
         check_words(positions_layout)
         _refuse_unseen(written, read, positions, from_positions)
+        self._move(
+            written, read, positions, from_positions, cu_seqlens, freq_sets, from_freq_sets, positions_layout, pool
+        )
+
+    @untraced
+    def _move(
+        self, written: KVCache, read: KVCache | None, positions: Any, from_positions: Any, cu_seqlens: Any,
+        freq_sets: Any, from_freq_sets: Any, positions_layout: str | None, pool: Any,
+    ) -> None:  # fmt: skip
         args = ffi.new("rope_qk_args*", {"struct_size": ffi.sizeof("rope_qk_args")})
         fused = ffi.new("rope_fused*", {"struct_size": ffi.sizeof("rope_fused")})
         before = ffi.new("rope_positions*")
@@ -155,6 +166,8 @@ def _refuse_unseen(written: KVCache, read: KVCache | None, *ids: Any) -> None:
             memory += (cache.k, cache.v, *scale_arrays(scales_of(None, cache)))
     if any(_arrays.framework(x) == "torch" for x in (*memory, *ids)):
         load("torch").refuse_move(*memory, *ids)
+    if _untraced.waiting:
+        _untraced.keep_out()
 
 
 def _ids(ids: Any, name: str) -> Any:
@@ -177,7 +190,7 @@ def _there(view: _arrays.View, name: str, device: int) -> tuple[_arrays.View, _a
 
 def _vector(struct: Any, name: str, x: Any, device: int, kept: list[Any], length: int | None = None) -> int:
     """An int32 vector as a field of a rope_positions, and its length."""
-    view, meta = _read(x, name, device)
+    view, meta = _there(read_int32(x, name), name, device)
     count: int = meta[0][0] if len(meta[0]) == 1 else -1
     if count < 0 or meta[2] != "int32" or length not in (None, count):
         raise ValueError(f"{name} is {meta[2]} {meta[0]}, and must be int32 [{length or 'sequences + 1'}]")

@@ -65,6 +65,8 @@ _MORE = ", ".join([
     *[f"Tensor({letter}!)? {x}_out=None" for letter, x in zip("ghijkl", _SCALED, strict=True)],
 ])  # fmt: skip
 _NO_MORE: tuple[Any, ...] = (None, None, "", *(None,) * 2 * len(_SCALED))
+#: Behind the others of a call that makes new q, k and v: values, and how often heads of k and v are written in a row.
+VALUES_SCHEMA = "Tensor? v=None, int kv_repeat=1"
 _ROWS = "Tensor cos, Tensor? sin, str spec, str layout, int operation, str format"
 _ropes: dict[str, Rope] = {}
 _KEPT = 256  # Ropes; those of dynamic NTK are others for each length
@@ -96,6 +98,18 @@ def q_and_k(tensors: Any, layout: str) -> tuple[Any, Any]:
 
 def new(tensors: Any) -> list[Tensor]:
     return [_arrays.empty_like(x, "q") for x in tensors]
+
+
+def repeated(x: Any, name: str, layout: str, count: int, back: bool = False) -> Any:
+    """A new tensor like x, with each of its heads count times in a row; back: of which x has each so often."""
+    if x is None or count == 1:
+        return None if x is None else _arrays.empty_like(x, name)
+    at = axes_of(layout)[2]
+    if at is None:
+        raise ValueError(f"kv_repeat is {count}, and {name} has layout {layout!r}, without an axis of heads")
+    shape = list(x.shape)
+    shape[at] = shape[at] // count if back else shape[at] * count
+    return x.new_empty(shape)
 
 
 def _layout_of(text: str) -> Any:
@@ -178,12 +192,46 @@ def apply_fused_(
     rope._run(call._replace(v=v, cache=cache, norms=norms, rest=x, scales=scales), q_out, k_out, v_out, out)
 
 
+def values_of(rest: tuple[Any, ...]) -> Any:
+    """v and kv_repeat, behind the arguments of norms and of the call, which may end without them."""
+    given = rest[19:]
+    return (*given, *(None, 1)[len(given) :])
+
+
+def _outputs_of(q: Any, k: Any, v: Any, kv_repeat: int, layout: str) -> tuple[Any, Any, Any]:
+    q_layout, k_layout = both_layouts(_layout_of(layout))
+    return (
+        repeated(q, "q", q_layout, 1), repeated(k, "k", k_layout, kv_repeat), repeated(v, "v", k_layout, kv_repeat)
+    )  # fmt: skip
+
+
 def apply_normed(q: Any, k: Any, *rest: Any) -> list[Tensor]:
-    """What apply_fused_ does of a call with norms and nothing else beside its rotation, in new tensors."""
-    q_out, k_out = (None if x is None else _arrays.empty_like(x, "q") for x in (q, k))
-    rope, call = call_of((q, k), *rest[10:])
-    rope._run(call._replace(norms=norms_from(rest[9], rest[:9])), q_out, k_out)
-    return [x for x in (q_out, k_out) if x is not None]
+    """A call with norms, v or repeated heads, without a cache, in new tensors: those of q, k and v that are given."""
+    v, kv_repeat = values_of(rest)
+    rope, call = call_of((q, k), *rest[10:19])
+    out = _outputs_of(q, k, v, kv_repeat, rest[13])
+    rope._run(call._replace(v=v, norms=norms_from(rest[9], rest[:9])), *out)
+    return [x for x in out if x is not None]
+
+
+def parts_of_packed(x: Tensor, heads: int, kv_heads: int, layout: str) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v of a tensor that has their heads one after the other."""
+    at = axes_of(layout)[2]
+    assert at is not None
+    return (
+        x.narrow(at, 0, heads), x.narrow(at, heads, kv_heads), x.narrow(at, heads + kv_heads, kv_heads)
+    )  # fmt: skip
+
+
+def apply_packed(qkv: Tensor, heads: int, kv_heads: int, kv_repeat: int, *rest: Any) -> list[Tensor]:
+    """The same of q, k and v that are parts of one tensor."""
+    q, k, v = parts_of_packed(qkv, heads, kv_heads, rest[13])
+    return apply_normed(q, k, *with_defaults(rest), v, kv_repeat)
+
+
+def with_defaults(rest: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of norms and of a call, which may end without cu_seqlens and freq_sets."""
+    return (*rest, *(None,) * (19 - len(rest)))
 
 
 def apply_rows(
@@ -328,8 +376,15 @@ def _apply_fused_fake(
 
 
 def _apply_normed_fake(q: Any, k: Any, *rest: Any) -> list[Tensor]:
-    _apply_fused_fake(q, k, *(None,) * 6, "", *(None,) * 4, *rest)
-    return new(x for x in (q, k) if x is not None)
+    v, kv_repeat = values_of(rest)
+    out = _outputs_of(q, k, v, kv_repeat, rest[13])
+    _apply_fused_fake(q, k, v, *out, None, None, "", *(None,) * 4, *rest[:19])
+    return [x for x in out if x is not None]
+
+
+def _apply_packed_fake(qkv: Tensor, heads: int, kv_heads: int, kv_repeat: int, *rest: Any) -> list[Tensor]:
+    q, k, v = parts_of_packed(qkv, heads, kv_heads, rest[13])
+    return _apply_normed_fake(q, k, *with_defaults(rest), v, kv_repeat)
 
 
 def _apply_fake(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
@@ -390,8 +445,13 @@ apply_fused_op = define(
     f"apply_fused_({_STORE}, {NORMS_SCHEMA}, {CALL_SCHEMA}, {_MORE}) -> ()", apply_fused_, _apply_fused_fake
 )
 apply_normed_op = define(
-    f"apply_normed(Tensor? q, Tensor? k, {NORMS_SCHEMA}, {CALL_SCHEMA}) -> Tensor[]", apply_normed, _apply_normed_fake
-)
+    f"apply_normed(Tensor? q, Tensor? k, {NORMS_SCHEMA}, {CALL_SCHEMA}, {VALUES_SCHEMA}) -> Tensor[]",
+    apply_normed, _apply_normed_fake,
+)  # fmt: skip
+apply_packed_op = define(
+    f"apply_packed(Tensor qkv, int heads, int kv_heads, int kv_repeat, {NORMS_SCHEMA}, {CALL_SCHEMA}) -> Tensor[]",
+    apply_packed, _apply_packed_fake,
+)  # fmt: skip
 apply_rows_op = define(f"apply_rows(Tensor[] tensors, {_ROWS}) -> Tensor[]", apply_rows, _apply_rows_fake)
 cos_sin_op = define(
     "cos_sin(Tensor positions, str spec, str format, str dtype, str positions_layout, SymInt? batch=None, "
@@ -433,15 +493,23 @@ def _flops(shapes: Any, *rest: Any, **options: Any) -> int:
     return total
 
 
-def _flops_fused(q: Any, k: Any, *rest: Any, **options: Any) -> int:
+def flops_fused(q: Any, k: Any, *rest: Any, **options: Any) -> int:
     return _flops([shape for shape in (q, k) if shape is not None])
+
+
+def _flops_packed(qkv: Any, heads: int, kv_heads: int, *rest: Any, **options: Any) -> int:
+    size = 3
+    for n in qkv:
+        size *= n
+    return size // (heads + 2 * kv_heads) * (heads + kv_heads)
 
 
 #: For FlopCounterMode(custom_mapping=librope.torch.FLOPS), which by itself counts no RoPE.
 FLOPS = {
     torch.ops.librope.apply: _flops,
     torch.ops.librope.apply_: _flops,
-    torch.ops.librope.apply_fused_: _flops_fused,
-    torch.ops.librope.apply_normed: _flops_fused,
+    torch.ops.librope.apply_fused_: flops_fused,
+    torch.ops.librope.apply_normed: flops_fused,
+    torch.ops.librope.apply_packed: _flops_packed,
     torch.ops.librope.apply_rows: _flops,
 }

@@ -8,7 +8,7 @@ from ._call import Call, Caller, outputs, pair
 from ._kv_cache import KVCache, checked
 from ._norm import Norms, checked_norms
 from ._prepared import PreparedCall, prepare_call
-from ._prepared_append import PreparedAppend
+from ._prepared_append import PreparedAppend, prepare_append
 from ._scale import Scales, checked_scales
 from ._types import PrepareOptions, check_options
 
@@ -110,4 +110,4 @@ class Preparer(Caller):
         call = Call(
             q, k, positions, v, checked(cache), checked_norms(norms), rest=rest, scales=checked_scales(scales), **options
         )
-        return PreparedAppend(self, call, outputs(out, call))
+        return prepare_append(self, call, outputs(out, call))

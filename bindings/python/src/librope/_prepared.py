@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, overload
 
 from . import _arrays, _core
-from ._arrays import Meta, View
+from ._arrays import LEAST_ADDRESS, Meta, View
 from ._call import Call, Caller, Ready, cross, library_of, pair
 from ._ffi import ffi, lib
 from ._frameworks import load
 from ._step import refuse_gradients
+from ._untraced import untraced
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -101,13 +102,18 @@ class PreparedCall:
             if out is None and all(self._new):
                 q_out = None if q is None else torch.new_like(q, forms[2][1])
                 k_out = None if k is None else torch.new_like(k, forms[3][1])
-                self._run_tensors(q, k, q_out, k_out)
-                return q_out, k_out
-            if torch.fits(q_out, k_out, forms[2], forms[3]):
-                self._run_tensors(q, k, q_out, k_out)
+                if self._run_tensors(q, k, q_out, k_out):
+                    return q_out, k_out
+                q_out = k_out = None
+            elif torch.fits(q_out, k_out, forms[2], forms[3]) and self._run_tensors(q, k, q_out, k_out):
                 torch.announce(q_out, k_out)
                 return q_out, k_out
         refuse(q, k)
+        return self._all_arrays(q, k, q_out, k_out)
+
+    @untraced
+    def _all_arrays(self, q: Any, k: Any, q_out: Any, k_out: Any) -> tuple[Any, Any]:
+        """The way of all arrays."""
         views = [self._read(0, q), self._read(1, k)]
         announce = _arrays.announcer(q_out, k_out)
         if q_out is None and q is not None:
@@ -130,10 +136,14 @@ class PreparedCall:
                 return
         torch, forms = self._torch, self._words
         if torch is not None and self._in_place and torch.fits(q, k, forms[0], forms[1]):
-            self._run_tensors(q, k, q, k, who="apply_qk_")
-            torch.announce(q, k)
-            return
+            if self._run_tensors(q, k, q, k, who="apply_qk_"):
+                torch.announce(q, k)
+                return
         refuse(q, k)
+        self._all_in_place(q, k)
+
+    @untraced
+    def _all_in_place(self, q: Any, k: Any) -> None:
         views = [self._read(0, q, True), self._read(1, k, True)]
         if not self._in_place:
             raise other_place(self._forms)
@@ -142,6 +152,7 @@ class PreparedCall:
         if announce is not None:
             announce()
 
+    @untraced
     def _run_compact(self, q: Any, k: Any, q_out: Any, k_out: Any, who: str = "apply_qk") -> bool:
         """False for outputs that are read-only: the way of all arrays says so."""
         try:
@@ -155,11 +166,19 @@ class PreparedCall:
             raise _core.error(status, who)
         return True
 
-    def _run_tensors(self, *tensors: Any, who: str = "apply_qk") -> None:
+    def _run_tensors(self, *tensors: Any, who: str = "apply_qk") -> bool:
+        """False for views of a freed storage: the way of all arrays says so."""
         q, k, q_out, k_out = [0 if x is None else x.data_ptr() for x in tensors]
+        if (
+            0 < q < LEAST_ADDRESS or 0 < k < LEAST_ADDRESS or 0 < q_out < LEAST_ADDRESS or 0 < k_out < LEAST_ADDRESS
+        ):  # fmt: skip
+            return False
         status = _addresses(self._call, q, k, q_out, k_out)
         if status:
+            if any(x is not None and not x.data_ptr() for x in tensors):  # a freed storage, which C does not know
+                return False
             raise _core.error(status, who)
+        return True
 
     def _fits_compact(self, q: Any, k: Any) -> bool:
         return (
@@ -252,6 +271,11 @@ def prepare_call(rope: Caller, call: Call, q_out: Any, k_out: Any) -> PreparedCa
     """call: with examples of q and k. q_out, k_out: examples, or None for new arrays."""
     if refuse(call.q, call.k, call.positions, *call.rows()) != "torch":
         refuse_gradients(call)
+    return _prepared_call(rope, call, q_out, k_out)
+
+
+@untraced
+def _prepared_call(rope: Caller, call: Call, q_out: Any, k_out: Any) -> PreparedCall:
     new = (q_out is None, k_out is None)
     prepared, ready = create(rope, call, q_out, k_out)
     return PreparedCall(prepared, ready, new, (rope, call.pool))

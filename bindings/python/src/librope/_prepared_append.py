@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from . import _arrays, _core
+from ._arrays import LEAST_ADDRESS
 from ._call import Call, Caller, cross, outputs
 from ._ffi import ffi, lib
 from ._frameworks import load
@@ -15,6 +16,7 @@ from ._prepared import create, new_output, other_place, read_prepared, refuse
 from ._rules import both_layouts
 from ._scale import DATA_NAMES, Scales, checked_scales, other_scales, scale_arrays, scale_forms, written_scales
 from ._step import note_memory, numpy_stays, refuse_gradients
+from ._untraced import untraced
 
 A = TypeVar("A")
 
@@ -49,7 +51,6 @@ class PreparedAppend:
 
     def __init__(self, rope: Caller, call: Call, out: tuple[Any, Any, Any, Any]) -> None:
         """call: with examples of all arrays. out: examples, or None."""
-        _refuse(call)
         scales = scales_of(call.scales, call.cache)
         if call.norms is not None:
             check_arrays(call.norms)
@@ -128,6 +129,7 @@ class PreparedAppend:
         call = Call(
             q, k, v=v, cache=checked(cache), norms=checked_norms(norms), rest=rest, scales=checked_scales(scales)
         )
+        _refuse(call)
         return self._run(call, outputs(out, call), False)
 
     def apply_qk_(
@@ -140,6 +142,7 @@ class PreparedAppend:
         """
         if self._short(q, k, v, cache, norms, True) is None:
             call = Call(q, k, v=v, cache=checked(cache), norms=checked_norms(norms))
+            _refuse(call)
             self._run(call, (None, None, None, None), True)
 
     def _short(
@@ -184,7 +187,10 @@ class PreparedAppend:
         if weights:
             if [x if x is None else torch.form_of(x) for x in weights] != words[_NORMS:]:
                 return None
-            norms = ffi.new(_ADDRESSES, [0 if x is None else x.data_ptr() for x in weights])
+            at = [0 if x is None else x.data_ptr() for x in weights]
+            if min(filter(None, at), default=LEAST_ADDRESS) < LEAST_ADDRESS:
+                return None
+            norms = ffi.new(_ADDRESSES, at)
         if q_out is None:
             q_out = q if in_place else torch.new_like(q, words[2][1])
         elif torch.form_of(q_out) != words[2]:
@@ -192,17 +198,26 @@ class PreparedAppend:
         if memory is None:
             k_out = k if in_place else torch.new_like(k, words[3][1])
             written: tuple[Any, ...] = q_out, k_out
-            to, pages = (k_out.data_ptr(), 0, 0), (0, 0)
+            k_at, v_at, pages = k_out.data_ptr(), 0, (0, 0)
         else:
             k_out = None
             written = q_out, memory.k, memory.v
-            to, pages = (0, v.data_ptr(), 0), memory.addresses
-        status = _append(self._call, q.data_ptr(), k.data_ptr(), q_out.data_ptr(), *to, *pages, norms)
+            k_at, v_at, pages = 0, v.data_ptr(), memory.addresses
+        q_from, k_from, q_at = q.data_ptr(), k.data_ptr(), q_out.data_ptr()
+        if (
+            q_from < LEAST_ADDRESS or k_from < LEAST_ADDRESS or q_at < LEAST_ADDRESS or 0 < k_at < LEAST_ADDRESS
+            or 0 < v_at < LEAST_ADDRESS
+        ):  # fmt: skip
+            return None  # of a view of a freed storage
+        status = _append(self._call, q_from, k_from, q_at, k_at, v_at, 0, *pages, norms)
         if status:
+            if any(x is not None and not x.data_ptr() for x in (*weights, v)):  # a freed storage, which C does not know
+                return None
             raise _core.error(status, _who(in_place))
         torch.announce(*written)
         return q_out, k_out
 
+    @untraced
     def _of_numpy(
         self, q: Any, k: Any, v: Any, memory: Any, weights: Any, in_place: bool, q_out: Any
     ) -> tuple[Any, Any] | None:
@@ -242,13 +257,13 @@ class PreparedAppend:
             raise _core.error(status, _who(in_place))
         return q_out, k_out
 
+    @untraced
     def _run(self, call: Call, out: tuple[Any, Any, Any, Any], in_place: bool) -> tuple[Any, Any]:
         """The way of all arrays. call: what a layer brings."""
         q, k, v, cache, rest, forms = call.q, call.k, call.v, call.cache, call.rest, self._forms
         scales = scales_of(call.scales, cache)
         data = scale_arrays(scales) or (None,) * len(DATA_NAMES)
         weights = norm_arrays(call.norms) or (None,) * len(NORM_NAMES)
-        _refuse(call)
         keys = values = None
         if cache is not None:
             keys, values = cache.k, cache.v
@@ -311,6 +326,17 @@ class PreparedAppend:
 
     def __reduce__(self) -> Any:
         raise TypeError("a librope.PreparedAppend cannot be pickled: prepare one in each process")
+
+
+def prepare_append(rope: Caller, call: Call, out: tuple[Any, Any, Any, Any]) -> PreparedAppend:
+    """call: with examples of all arrays. out: examples, or None."""
+    _refuse(call)
+    return _prepared_append(rope, call, out)
+
+
+@untraced
+def _prepared_append(rope: Caller, call: Call, out: tuple[Any, Any, Any, Any]) -> PreparedAppend:
+    return PreparedAppend(rope, call, out)
 
 
 def _compact_form(q: Any, k: Any, v: Any) -> tuple[Any, ...]:

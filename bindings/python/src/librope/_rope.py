@@ -340,7 +340,8 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
                 token moves by p); a list or range of ints; or int32, int64 or float32 [tokens],
                 [batch, tokens], [axes, batch, tokens], or [axes, tokens] without a batch.
             v: values of the tokens, with the axes of k and any heads and channels. They do not turn:
-                they are copied to cache.v, or to a third array in out, or to both.
+                they are copied to cache.v, or to a third array in out, or to both. New values, with a gradient:
+                librope.torch.apply_qkv.
             cache: a librope.KVCache: k and v are stored in its slots, k with the bits that out would
                 have. k itself is only read, and not returned, unless out has an array for it. No
                 gradient goes through a cache, and "backward" stores nothing.
@@ -360,8 +361,9 @@ class Rope(Immutable, Preparer, Differentiator, Digested):
                 forward; "shift" R(p) x, which moves rotated keys by the distances p. a: attention_factor.
             offsets: int32 or int64 [sequences], a list or a range, instead of positions: the position of the
                 first token of each sequence (operation "shift": the distance of all its tokens).
-            cu_seqlens: int32 [sequences + 1], with "thd": starts of packed sequences, and tokens.
-            freq_sets: int32 [sequences]; see Rope.sets.
+            cu_seqlens: [sequences + 1], with "thd": starts of packed sequences, and tokens. Like freq_sets
+                int32, or in main memory int64 and lists, which each call copies (bind: int32 and lists).
+            freq_sets: [sequences]; see Rope.sets.
             positions_layout: what the axes of positions are, if not "t", "bt" or "abt": "bta", ...
                 An axis that is missing is shared. Required for two axes where the batch has as many
                 rows as a token has ids: "bt" or "at".

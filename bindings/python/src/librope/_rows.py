@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from . import _arrays
+from . import _arrays, _untraced
 from ._call import as_positions
 from ._core import COS_SIN_FORMATS, DTYPES, arrays_of, check, integer, number, width_of
 from ._ffi import ffi, lib
 from ._frameworks import FRAMEWORKS, load
 from ._rules import INTEGERS, check_ids_per_axis, check_words, default_order, order_of_positions
 from ._template import Key, read_positions
+from ._untraced import untraced
 
 
 class RowShape(NamedTuple):
@@ -84,6 +85,8 @@ def rows_of(
         return made.cos_sin(rope, positions, format, kind, positions_layout, batch, tokens)
     if library == "torch":
         load("torch").refuse_gradient(positions)
+    if _untraced.waiting:
+        _untraced.keep_out()
     return fill(rope, positions, format, dtype, out, positions_layout, batch, tokens)
 
 
@@ -95,6 +98,7 @@ def _sizes(batch: int | None, tokens: int | None) -> tuple[int | None, int | Non
     return batch, tokens
 
 
+@untraced
 def fill(
     rope: Any, positions: Any, format: str, dtype: Any, out: Any, positions_layout: str | None,
     batch: int | None, tokens: int | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -48,8 +49,9 @@ class Scale:
     Args:
         value: one scale for all, given: 2^-126 to 2^126.
         data: instead: an array with the axes of the output or the memory, but groups of channels in place
-            of channels; with one group for each head, that axis may be left out. float32, or
-            float8_e8m0fnu, on the device of the output or the memory.
+            of channels; with one group for each head, that axis may be left out. One that is given may
+            broadcast to that: [] is one number for all, [heads] one for each head of "nhd" ([heads, 1] of
+            "hnd"). float32, or float8_e8m0fnu, on the device of the output or the memory.
         computed: False: the scales in data are given. True: they are computed from what is stored, and
             written there: max(largest size in the group / MAX, min_scale), where MAX is 448
             (float8_e4m3fn), 57344 (float8_e5m2) or 127 (int8).
@@ -113,6 +115,12 @@ class Scale:
 
 
 def _checked_value(value: Any) -> float:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor) and torch.compiler.is_compiling():
+        raise TypeError(
+            "value of a Scale is a tensor, whose content compiled code does not know: Scale(data=..) takes it as it is, "
+            "float32, also with no dimension"
+        )
     found = real(value, "value of a Scale")
     if not 2.0**-126 <= found <= 2.0**126:
         raise ValueError(f"value of a Scale is {found:g}, and must be from 2^-126 to 2^126")
@@ -300,7 +308,8 @@ def check_code(name: str, output: str, dtype: str, scale: object) -> None:
     if dtype in BLOCKS and scale is not None:
         raise ValueError(
             f"{output} has dtype {dtype}, blocks of Q8_0 with scales of their own, and {name} must be None: "
-            f"codes have a dtype of their own, {', '.join(CODES)}"
+            f"codes have a dtype of their own, {', '.join(CODES)}; where an engine holds those in bytes, give "
+            f"{output}.view(torch.float8_e4m3fn)"
         )
 
 
@@ -322,6 +331,22 @@ def in_channels(name: str, meta: Meta) -> Meta:
     return (*shape[:-1], channels), (*steps, strides[-1]), dtype
 
 
+def _broadcast(
+    shape: tuple[int, ...], strides: tuple[int, ...], wanted: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides as NumPy broadcasts them, or what was given. Groups, which must be adjacent, are not shared."""
+    more = len(wanted) - len(shape)
+    if more < 0:
+        return shape, strides
+    every, steps = (1,) * more + shape, (0,) * more + strides
+    for n, must in zip((*every[:-1], None), wanted, strict=True):
+        if n not in (1, must, None):
+            return shape, strides
+    if every[-1] != wanted[-1]:
+        return shape, strides
+    return wanted, tuple(0 if n == 1 else s for n, s in zip(every, steps, strict=True))
+
+
 def fill_scale(
     struct: Any, form: ScaleForm, data: Meta | None, name: str, shape: tuple[int, ...],
     axes: tuple[int | None, int, int | None],
@@ -341,10 +366,13 @@ def fill_scale(
     if not 0 < group <= channels or channels % group:
         raise ValueError(f"group of {name} is {form.group}, and must divide {channels}")
     expected = (*shape[:-1], channels // group)
-    if given == shape[:-1] and group == channels:
+    if group == channels and len(given) < len(expected):
         given, strides = (*given, 1), (*strides, 0)
+    if not form.computed:  # those that are given may be shared
+        given, strides = _broadcast(given, strides, expected)
     if given != expected:
-        raise ValueError(f"data of {name} has shape {data[0]}, and must have {expected}")
+        rule = "" if form.computed else ", or one that broadcasts to it"
+        raise ValueError(f"data of {name} has shape {data[0]}, and must have {expected}{rule}")
     if expected[-1] > 1 and strides[-1] != 1:
         raise ValueError(f"data of {name} has strides {strides}: the scales of a head must be adjacent")
     struct.dtype = _SCALES[dtype]

@@ -10,6 +10,7 @@ from . import _arrays, _core
 from ._choices import ShardScheme
 from ._core import SHARD_SCHEMES, check, integer, ints, number
 from ._ffi import ffi, lib
+from ._int32 import read_int32
 from ._rules import INTEGERS, check_sequences, check_vector, contiguous
 
 _LEVELS = "/"  # between the two levels in a text
@@ -114,7 +115,7 @@ class Shard:
             if isinstance(x, (range, list, tuple)):
                 kind = allowed[-1]
                 x = np.array([integer(n, f"{name}[{i}]", f"{kind}_t") for i, n in enumerate(ints(x, name))], kind)
-            view = _arrays.read(x, name)
+            view = read_int32(x, name) if name == "cu_seqlens" else _arrays.read(x, name)
             if view[3] >= 0:
                 raise ValueError(f"{name} is on CUDA device {view[3]}, and must be in main memory")
             meta = view[1](view[0], name)

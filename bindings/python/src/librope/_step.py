@@ -18,11 +18,13 @@ from ._call import Call, Caller, checked_layout, library_of
 from ._conventions import is_gradient
 from ._ffi import ffi, lib
 from ._frameworks import load
+from ._int32 import copied_of
 from ._kv_cache import NAMES, KVCache, Memory, arrays_of, scales_of, written_of
 from ._norm import NAMES as NORM_NAMES
 from ._norm import norm_arrays
 from ._scale import DATA_NAMES, scale_arrays, scale_forms
 from ._template import Template
+from ._untraced import untraced
 
 _np, _ndarray = _arrays.np, _arrays.ndarray
 _HOST = (_ndarray, type(None))
@@ -80,6 +82,7 @@ def numpy_stays(memory: Memory) -> bool:
     return compact if strides is None else bool((k.strides, v.strides) == strides)
 
 
+@untraced
 def _numpy_step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
     q, cache = call.q, call.cache
     assert cache is not None
@@ -107,7 +110,7 @@ def _numpy_step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any
 def step(rope: Caller, call: Call, in_place: bool) -> Any:
     """Makes the call if it is like one before, and returns the rotated q; else None."""
     cache = call.cache
-    if cache is None or not cache._memory:
+    if cache is None or len(cache._memory) == 0:  # Dynamo of torch 2.11 takes an empty one for true
         return None
     memory = cache._memory[0]
     if (
@@ -120,9 +123,10 @@ def step(rope: Caller, call: Call, in_place: bool) -> Any:
         return None
     if memory.is_torch:
         return load("torch").step(rope, call, memory, in_place)
-    return _numpy_step(rope, call, memory, in_place)
+    return _numpy_step(rope, call, memory, in_place) if type(call.k) is _ndarray else None
 
 
+@untraced
 def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
     """Of a call that went the way of all, into an output that it made, or in place."""
     q, k, v, cache = call.q, call.k, call.v, call.cache
@@ -134,6 +138,8 @@ def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
         return  # an array that is taken for the int in it
     if any(type(x) is _ndarray and not x.flags.c_contiguous for x in read):
         return  # strides, of which the key has none
+    if copied_of(call) is not None:
+        return  # which has another address in each call
     memory = note_memory(cache)
     if memory is None:
         return
@@ -147,6 +153,7 @@ def remember(rope: Caller, call: Call, q_out: Any, template: Template) -> None:
         rope._fast[key] = templates, form and form[1], template.norms, template.scales
 
 
+@untraced
 def note_memory(cache: KVCache) -> Memory | None:
     """Notes in a cache where its memory is now. None: not both of k and v, others than are known, or
     arrays of scales, which are looked at in each call."""

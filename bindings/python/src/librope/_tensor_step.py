@@ -121,12 +121,18 @@ def step(rope: Caller, call: Call, memory: Memory, in_place: bool) -> Any:
         if call.norms is None:
             status = _call_fused(rope._cpu, args, _NULL, fused, pages, offset, 0, _NULL, *addresses)
         else:
-            arrays = ffi.new("uintptr_t[]", [*addresses, 0, 0, *map(_address, norm_arrays(call.norms))])
+            weights = [*map(_address, norm_arrays(call.norms))]
+            if min(filter(None, weights), default=LEAST_ADDRESS) < LEAST_ADDRESS:
+                return None  # as above
+            arrays = ffi.new("uintptr_t[]", [*addresses, 0, 0, *weights])
             status = _call_all(rope._cpu, args, _NULL, fused, pages, norms, _NULL, offset, 0, _NULL, arrays)
     except OverflowError:  # an int beyond 64 bits
         return None
     if status:
-        given = (None if by_int else where, call.cu_seqlens, cache.slots, cache.page_table, cache.starts)
+        given = (
+            None if by_int else where, call.cu_seqlens, cache.slots, cache.page_table, cache.starts,
+            *norm_arrays(call.norms),
+        )  # fmt: skip
         if any(x is not None and not x.data_ptr() for x in given):  # a freed storage, which C does not know
             return None
         raise error(status, "apply_qk_" if in_place else "apply_qk")

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad as _forward_ad
 
-from . import _arrays, _call
+from . import _arrays, _call, _untraced
 
 _functorch_active = torch._C._are_functorch_transforms_active
 _is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _is_tracing = torch._C._is_tracing
 _dispatch_modes = torch._C._len_torch_dispatch_stack
+_dispatch_stack = torch.utils._python_dispatch._get_current_dispatch_mode_stack
 # Those of make_fx(pre_dispatch=True) are on a stack of their own, and bring a function mode, which costs less to ask for.
 _function_modes = torch._C._len_torch_function_stack
 _early_modes = torch._ops._len_torch_dispatch_stack_pre_dispatch
@@ -26,6 +27,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 is_batched: Callable[[Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
 _LEVELS = 64  # as many as PyTorch's kVmapNumLevels
 
+_untraced.keep_out()
 # Eager calls do not pass the dispatcher, so that a profiler would not see them.
 _call.recorder = lambda: torch.profiler.record_function("librope::apply") if _is_profiling() else None
 
@@ -135,6 +137,29 @@ def refuse_move(*tensors: Any) -> None:
         )
 
 
+def refuse_unseen_write() -> None:
+    """Refuses an eager write of a call that goes past PyTorch where PyTorch would have to see it. Tensors without memory
+    of their own are refused where they are read."""
+    if not is_direct(()):
+        raise NotImplementedError(
+            "a call whose q and k are no torch tensors, cos_sin(out=) and a bound call cannot write into a tensor in "
+            "traced code, under torch.func or a dispatch mode: rotate tensors by apply_qk, or make the call outside"
+        )
+
+
+def refuse_saved_mutation() -> None:
+    """Of an operator that has more outputs than are given: torch.autograd.graph.allow_mutation_on_saved_tensors() asks
+    all for their memory."""
+    if _is_compiling() or not _dispatch_modes():
+        return
+    mode = getattr(torch.autograd.graph, "_CloneArgBeforeMutateMode", None)
+    if mode is not None and any(isinstance(x, mode) for x in _dispatch_stack()):
+        raise NotImplementedError(
+            "out=, v=, cache= and norms= in place are not available under allow_mutation_on_saved_tensors(): use "
+            "apply_qk without them, or apply_qk_"
+        )
+
+
 def refuse_gradient(*tensors: Any) -> None:
     """Refuses what has no gradient where it would get one: positions, and rows of cos and sin."""
     for x in tensors:
@@ -195,6 +220,8 @@ def guard(
     address that it had. What is bound is there if the storage of bind(), which is kept, has its address
     and its size, and the tensor points where it did.
     """
+    if written:
+        refuse_unseen_write()
     announced = writable(*written)
     memory = []
     for name, x in named:
@@ -217,6 +244,10 @@ def guard(
             )
 
     def before() -> None:
+        if written and (
+            _dispatch_modes() or _functorch_active() or _is_tracing() or (_function_modes() and _early_modes())
+        ):  # is_direct() without the tensors, which it was asked of in bind()
+            refuse_unseen_write()
         for name, start, begin, storage, size, address, at in memory:
             if start() != begin or len(storage) != size or address() != at:
                 raise ValueError(f"{name} has other memory than it had in bind(): bind again")

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.autograd import forward_ad as _forward_ad
 
 from . import _arrays
-from ._call import Call, as_positions, layout_of
+from ._arrays import LEAST_ADDRESS
+from ._call import Call, layout_of
 from ._conventions import rule_of
 from ._core import COS_SIN_FORMATS, OPERATIONS, error, integer, ints, is_integer, number
 from ._ffi import ffi, lib
@@ -24,8 +25,6 @@ from ._norm import Normed, norm_arrays, norm_forms
 from ._norm_gradients import apply_normed, without_gradient
 from ._operators import (
     FLOPS,
-    REPEAT,
-    SHARD,
     apply_fused_op,
     apply_in_place_op,
     cos_sin_op,
@@ -34,11 +33,13 @@ from ._operators import (
     rope_of,
 )
 from ._operators import apply_rows as _apply_rows
+from ._qkv import apply_packed_qkv, apply_qkv
 from ._rope import Rope
 from ._rotation_gradients import rotation, rotation_by_rows, turned
-from ._rules import both_layouts, check_batch_repeat, check_offsets, check_words
+from ._rules import both_layouts
 from ._scale import DATA_NAMES, check_codes, given_and_computed, scale_arrays, text_of_scales
 from ._scale import NAMES as SCALE_NAMES
+from ._tensor_arguments import all_tensors, is_dtensor, operator_arguments, refuse_dtensors, row_of, tensor_of, text_of
 from ._tensor_step import (  # noqa: F401  (for _step.py and _prepared_append.py, which know this module)
     form_of,
     prepared_fits,
@@ -57,13 +58,15 @@ from ._watch import (  # noqa: F401  (the others: for Rope and PreparedCall, whi
     refuse_gradient,
     refuse_move,
     refuse_prepared,
+    refuse_saved_mutation,
+    refuse_unseen_write,
     refuse_writes,
     rows_want_gradient,
     wants_gradient,
     writable,
 )
 
-__all__ = ["FLOPS", "RotaryEmbedding", "apply_rows"]
+__all__ = ["FLOPS", "RotaryEmbedding", "apply_packed_qkv", "apply_qkv", "apply_rows"]
 
 _functorch_active = torch._C._are_functorch_transforms_active
 _is_compiling = torch.compiler.is_compiling
@@ -77,141 +80,11 @@ _NOTHING_BESIDE = (0,) * (len(_BESIDE) + 2)  # nor a rest
 _NULL = ffi.NULL
 
 
-def _text_of(layout: str | tuple[str, str], q: Any, k: Any, v: Any = None) -> str:
-    """As the operators have it: that of q, and after a comma that of k and v, if it is another."""
-    of_q, of_k = both_layouts(layout)
-    if q is None:
-        return f",{of_k}"
-    return of_q if (k is None and v is None) or of_q == of_k else f"{of_q},{of_k}"
-
-
-def _all_tensors(q: Any, k: Any) -> list[Tensor]:
-    tensors = [x for x in (q, k) if x is not None]
-    for name, x in (("q", q), ("k", k)):
-        if x is not None and not isinstance(x, Tensor):
-            raise TypeError(
-                f"{name} is a {type(x).__module__}.{type(x).__qualname__} beside a torch tensor: a "
-                "gradient or torch.compile needs both to be tensors"
-            )
-        if x is not None and x.layout is not torch.strided:
-            raise _arrays.not_strided(x, name)
-    return tensors
-
-
-def _arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
-    """The arguments of the operators after tensors; the same values are refused as elsewhere."""
-    given, positions, offsets = call.angles(), call.positions, call.offsets
-    check_words(call.positions_layout, call.cos_sin_format)
-    if rope.ids_per_axis:
-        rope._check_ids_per_axis(call)
-    positions_layout = call.positions_layout
-    if call.shard is not None:
-        call.check_shard()
-        positions_layout = SHARD + call.shard.text
-    text = _text_of(layout_of(rope, call), call.q, call.k, call.v)
-    x = call.q if call.q is not None else call.k
-    letters = text.lstrip(",").partition(",")[0]  # not axes_of(): Dynamo warns of functools' caches
-    batch = x.shape[letters.index("b")] if "b" in letters else 1
-    if call.batch_repeat is not None:
-        batch = check_batch_repeat(call.batch_repeat, batch, given == "cos_sin")
-    by_distance, one_for_all = rule_of(call.operation).by_distance, False
-    where: Any = offsets
-    offset: Any = 0
-    if given == "positions":
-        if isinstance(positions, Tensor):
-            where = positions
-            if where.dim() == 0 and not where.is_floating_point():
-                if where.dtype is torch.bool:
-                    raise TypeError("positions has dtype bool, and must be int32, int64 or float32")
-                if where.is_cpu:  # one number may lie on the host, as elsewhere in torch
-                    where = where.to(x.device)
-                # The same for every sequence, without a look at it.
-                one_for_all = True
-                count = batch if by_distance or call.cu_seqlens is None else len(call.cu_seqlens) - 1
-                offsets = where = where.reshape(1).expand(count).contiguous()
-        elif type(positions) in (int, torch.SymInt):
-            offset, where = positions, None
-            if not _is_compiling():
-                offset = as_positions(offset)
-        else:
-            where = _tensor_of(positions, "positions", x)
-            if isinstance(where, int):
-                offset, where = where, None
-    elif not isinstance(offsets, Tensor):
-        where = _tensor_of(offsets, "offsets", x)
-        if isinstance(where, int):
-            raise TypeError(f"offsets is {where}, and must be an array with one entry for each sequence")
-    if by_distance and (where is None or offsets is not None):
-        # A distance for each batch row, one for all of its tokens. An offset would be where a sequence begins.
-        if where is None:
-            where = torch.full((batch,), offset, dtype=torch.int64, device=x.device)
-        elif not one_for_all:
-            dtype = _arrays.torch_dtype(where)
-            check_offsets(tuple(where.shape), dtype, batch, call.operation, call.cu_seqlens is not None)
-        offset, offsets, positions_layout = 0, None, "b"
-    if isinstance(where, Tensor) and wants_gradient(where):
-        raise NotImplementedError("librope has no gradient with respect to positions: detach them")
-    positions_layout = positions_layout or ""
-    if call.batch_repeat is not None:
-        positions_layout = f"{REPEAT}{call.batch_repeat} {positions_layout}"
-    return (
-        where, offset, rope.spec, text, OPERATIONS[call.operation], offsets is not None,
-        positions_layout,
-        None if call.cu_seqlens is None else _tensor_of(call.cu_seqlens, "cu_seqlens", x),
-        None if call.freq_sets is None else _tensor_of(call.freq_sets, "freq_sets", x),
-    )  # fmt: skip
-
-
-def _tensor_of(values: Any, name: str, x: Tensor) -> Any:
-    """A tensor of what the other calls take, too: lists, ranges, NumPy arrays; or an int.
-
-    x: the tensor that it stands beside, which may have no memory."""
-    if isinstance(values, Tensor):
-        return values
-    device = "meta" if x.is_meta else "cpu"
-    if isinstance(values, (list, tuple, range)):
-        return torch.tensor(ints(values, name), dtype=torch.int64, device=device)
-    values = as_positions(values)
-    if isinstance(values, int):
-        return values
-    # Dynamo takes plain arrays of NumPy for tensors, which have no address.
-    if not _is_compiling() or type(values) is not _arrays.ndarray:
-        _arrays.read(values, name)  # raises for what is no array, or not one that other calls take
-    return _copy_of(values, device)
-
-
-def _row_of(values: Any, name: str, x: Tensor) -> Tensor:
-    """cos or sin as a tensor. x: beside which it stands."""
-    if isinstance(values, Tensor):
-        return values
-    if _arrays.framework(values) != "numpy":
-        raise TypeError(
-            f"{name} is a {type(values).__module__}.{type(values).__qualname__} beside a torch tensor: a gradient or "
-            "torch.compile needs a tensor, or an array of NumPy"
-        )
-    # What torch does not know from ml_dtypes, and Dynamo cannot ask for.
-    if not _is_compiling() and _arrays.read(values, name)[0][2].name == "bfloat16":
-        return torch.tensor(values.view("int16"), device="meta" if x.is_meta else "cpu").view(torch.bfloat16)
-    return _copy_of(values, "meta" if x.is_meta else "cpu")
-
-
-def _copy_of(values: Any, device: str) -> Tensor:
-    """Since backward reads it: what values hold may change until then."""
-    if _is_compiling():  # to Dynamo an array is a tensor, which torch.tensor() warns of
-        return torch.as_tensor(values, device=device).clone()
-    return torch.tensor(values, device=device)
-
-
-def _is_dtensor(x: Any) -> bool:
-    """Without an import of what most programs never need."""
-    return type(x).__name__ == "DTensor" and type(x).__module__.startswith("torch.distributed.")
-
-
 def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
     """Rope.apply_qk of torch tensors, differentiable and traceable: new tensors."""
     call.refuse("a gradient or torch.compile", "pool")
     q, k = call.q, call.k
-    if _is_dtensor(q) or _is_dtensor(k):
+    if is_dtensor(q) or is_dtensor(k):
         from . import _dtensor
 
         return _dtensor.apply_qk(rope, call, apply_qk)
@@ -222,8 +95,8 @@ def apply_qk(rope: Rope, call: Call) -> tuple[Any, Any]:
             rope, q, k, cos, sin, format=call.cos_sin_format or "", layout=call.layout,
             operation=call.operation,
         )  # fmt: skip
-    tensors = _all_tensors(q, k)
-    where, *rest, cu, sets = _arguments(rope, call)
+    tensors = all_tensors(q, k)
+    where, *rest, cu, sets = operator_arguments(rope, call)
     return turned(rotation(), (where, cu, sets, *rest, is_direct([where, *tensors])), q, k)
 
 
@@ -238,13 +111,14 @@ def apply_qk_(rope: Rope, call: Call) -> None:
         announce_all(written)
         return
     call.refuse("torch.compile or a dispatch mode", "cos_sin", "pool")
-    tensors = _all_tensors(call.q, call.k)
+    refuse_dtensors((call.q, call.k))
+    tensors = all_tensors(call.q, call.k)
     if _functorch_active():
         raise NotImplementedError("in place under torch.func: use apply_qk")
     if not _is_compiling() and _is_tracing():  # Dynamo of torch 2.11 knows no _is_tracing()
         raise NotImplementedError("torch.jit.trace does not record calls in place: use apply_qk")
     refuse_writes(*tensors)
-    apply_in_place_op(tensors, *_arguments(rope, call))
+    apply_in_place_op(tensors, *operator_arguments(rope, call))
     if not _is_compiling():
         announce(*tensors)
 
@@ -258,6 +132,7 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
     scales = scales_of(call.scales, cache)
     data = scale_arrays(scales) or (None,) * len(SCALE_NAMES)
     given = (q, k, call.positions, *beside, call.rest, *normed, *data, *out)
+    refuse_dtensors(given)
     learns = _is_grad_enabled() and any(x.requires_grad for x in given if isinstance(x, Tensor))
     alone = v is cache is call.rest is None and not in_place and not any(x is not None for x in out)
     if _forward_ad._current_level >= 0:
@@ -267,8 +142,8 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
         )
     if learns and not alone:
         raise NotImplementedError(
-            "no gradient goes through v=, cache=, rest= and out=, and norms= in place: use torch.no_grad(), or "
-            "detach the tensors"
+            "no gradient goes through v=, cache=, rest= and out=, and norms= in place, which write into tensors: use "
+            "librope.torch.apply_qkv, which makes new ones, torch.no_grad(), or detach the tensors"
         )
     where = "a gradient, torch.compile or a dispatch mode"
     call.refuse(where, "cos_sin", "pool")
@@ -276,7 +151,7 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
         raise NotImplementedError("v=, cache=, norms=, rest= and out= are not available under torch.func")
     if not _is_compiling() and _is_tracing():  # Dynamo of torch 2.11 knows no _is_tracing()
         raise NotImplementedError("torch.jit.trace does not record calls that write to a cache or to an output")
-    tensors = _all_tensors(q, k)
+    tensors = all_tensors(q, k)
     x = tensors[0]
     names = ("v", "cache.k", "cache.v"), NORM_NAMES, DATA_NAMES, ("rest", "out of q", "out of k", "out of v", "out of rest")
     for group, arrays in zip(names, (beside, normed, data, (call.rest, *out)), strict=True):
@@ -292,7 +167,7 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
             raise NotImplementedError(why)
         # Also what others may run with a gradient later. Compiled code is for what it was given, where this costs more.
         if learns or not (why or (_is_compiling() and not _is_exporting())):
-            return apply_normed(call, _arguments(rope, call))
+            return apply_normed(call, operator_arguments(rope, call))[:2]
     if in_place:
         out = (q, None if call.stores_k else k, None, None)
     else:
@@ -314,9 +189,10 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
             starts = torch.tensor(ints(starts, "starts", "int32_t"), dtype=torch.int32, device="meta" if x.is_meta else "cpu")
         places = (("slots", cache.slots), ("page_table", cache.page_table),
                   ("page_starts", cache.page_starts), ("starts", starts))  # fmt: skip
-        memory = (cache.k, cache.v, layout, *[None if y is None else _tensor_of(y, n, x) for n, y in places])
+        memory = (cache.k, cache.v, layout, *[None if y is None else tensor_of(y, n, x) for n, y in places])
+    refuse_saved_mutation()
     apply_fused_op(
-        q, k, v, *out[:3], *memory, *normed, norm_forms(call.norms), *_arguments(rope, call), call.rest, out[3],
+        q, k, v, *out[:3], *memory, *normed, norm_forms(call.norms), *operator_arguments(rope, call), call.rest, out[3],
         text_of_scales(scales), *given_and_computed(scales),
     )  # fmt: skip
     if not _is_compiling():
@@ -353,10 +229,10 @@ def apply_rows(
     number(COS_SIN_FORMATS, format, "format")
     if not rule_of(operation).takes_rows:
         raise ValueError(f"operation is {operation!r}: rows of cos and sin go forward and backward")
-    tensors = _all_tensors(q, k)
-    text = _text_of(layout_of(rope, Call(q, k, layout=layout)), q, k)
+    tensors = all_tensors(q, k)
+    text = text_of(layout_of(rope, Call(q, k, layout=layout)), q, k)
     which = OPERATIONS[operation]
-    cos, sin = _row_of(cos, "cos", tensors[0]), None if sin is None else _row_of(sin, "sin", tensors[0])
+    cos, sin = row_of(cos, "cos", tensors[0]), None if sin is None else row_of(sin, "sin", tensors[0])
     rows = [x for x in (cos, sin) if x is not None]
     if _is_grad_enabled() and any(x.requires_grad for x in rows):
         raise NotImplementedError("librope has no gradient with respect to cos and sin: detach them")
@@ -374,6 +250,10 @@ def cos_sin(
     """Rope.cos_sin of a tensor of positions: new tensors on its device, in compiled code as well."""
     if _forward_ad._current_level >= 0:  # a derivative that operators do not see
         refuse_gradient(positions)
+    if _functorch_active() and torch._C._functorch.is_batchedtensor(positions):
+        raise NotImplementedError(
+            "cos_sin is not available under torch.vmap for positions that are mapped: they may be [batch, tokens] themselves"
+        )
     out = cos_sin_op(positions, rope.spec, format, dtype, positions_layout or "", batch, tokens)
     return tuple(out) if len(out) > 1 else out[0]
 
@@ -441,6 +321,14 @@ def rotate_by_rows(
         0 if k_out is None else k_out.data_ptr(), 0, 0, 0, cos.data_ptr(), sin.data_ptr(),
     )  # fmt: skip
     context, template = known
+    q_at, k_at, q_to, k_to = addresses[:4]
+    if (
+        q_at < LEAST_ADDRESS or addresses[7] < LEAST_ADDRESS or addresses[8] < LEAST_ADDRESS or 0 < k_at < LEAST_ADDRESS
+        or 0 < q_to < LEAST_ADDRESS or 0 < k_to < LEAST_ADDRESS
+    ):  # fmt: skip
+        for name, x in (("q", q), ("k", k), ("cos", cos), ("sin", sin)):
+            if x is not None:
+                _arrays.read(x, name)  # says which is a view of a freed storage
     if normed is None:
         status = _call_addresses(context, template.args, template.rows, 0, 0, _NULL, *addresses)
     else:

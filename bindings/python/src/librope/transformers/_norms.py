@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import math
 import threading
 import types
@@ -27,6 +28,7 @@ from ._devices import takes_device
 from ._probe import NotRecognised, table
 
 NAMES = ("q_norm", "k_norm")
+_ROWS = "position_embeddings"  # the argument with cos and sin
 _EPS = ("variance_epsilon", "eps")  # where a norm has its eps; the first that there is
 _PASSING_ON = {name: f"_librope_{name}" for name in NAMES}  # their names in a twin's code
 
@@ -329,6 +331,9 @@ class Layers:
         if code is None or len(rotations) != 1 or not set(names).issuperset(NAMES):
             raise NotRecognised("its forward does not call norms and one rotation of q and k that is patched")
         self.rotation = self.used[rotations[0]]
+        parameters = [*inspect.signature(inner).parameters]
+        #: Where the rows are among the arguments; None: they are no argument.
+        self.rows_at = parameters.index(_ROWS) if _ROWS in parameters else None
         self.plans: weakref.WeakKeyDictionary[Any, Plan] = weakref.WeakKeyDictionary()
         twin: Any = types.FunctionType(
             code.replace(co_names=tuple(_PASSING_ON.get(name, name) for name in names)),
@@ -375,7 +380,10 @@ class Layers:
         return plan
 
     def _run(self, plan: Plan, layer: Any, *args: Any, **kwargs: Any) -> Any:
-        """The twin, for one layer."""
+        """The twin, for one layer; of one that is given no rows, and does not turn, its own forward."""
+        at = self.rows_at
+        if at is not None and kwargs.get(_ROWS) is None and (len(args) < at or args[at - 1] is None):
+            return self.original(layer, *args, **kwargs)
         before = _pass.plan, _pass.passed
         _pass.plan, _pass.passed = plan, []
         try:

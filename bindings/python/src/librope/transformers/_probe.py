@@ -17,6 +17,7 @@ import torch
 from .._conventions import channel_order, in_one_segment
 
 HEADS, TOKENS, DIM = 3, 5, 16
+MANY = 4096  # tokens, where few values tell how something rounds
 _PAIRINGS = in_one_segment()
 
 
@@ -133,9 +134,12 @@ _LAYOUTS = {  # by name: shape of q, shape of cos without its last axis, where h
 class _Trial:
     """One call of the function, and what it may be compared with."""
 
-    def __init__(self, layout: str, pairs: int, form: str, dtype: Any, table_dtype: Any) -> None:
+    def __init__(
+        self, layout: str, pairs: int, form: str, dtype: Any, table_dtype: Any, tokens: int = TOKENS
+    ) -> None:
         generator = torch.Generator().manual_seed(11)
         shape, rows, self.heads = _LAYOUTS[layout]
+        shape, rows = (tuple(tokens if n == TOKENS else n for n in sizes) for sizes in (shape, rows))
         random = dict(generator=generator, dtype=torch.float64)
         self.q = torch.randn(shape, **random).to(dtype)
         self.k = torch.randn(shape, **random).to(dtype)
@@ -156,6 +160,11 @@ class _Trial:
     def expected(self, pairing: str, negated: bool, eager: bool = False) -> list[torch.Tensor]:
         cos, sin = self.cos.unsqueeze(self.heads), self.sin.unsqueeze(self.heads)
         return [rotate(x, cos, -sin if negated else sin, pairing, eager) for x in (self.q, self.k)]
+
+    def widened(self, pairing: str, negated: bool, dtype: Any) -> list[torch.Tensor]:
+        """As PyTorch promotes, and then rounded to dtype."""
+        self.q, self.k = self.q.to(self.cos.dtype), self.k.to(self.cos.dtype)
+        return [x.to(dtype) for x in self.expected(pairing, negated, True)]
 
 
 def _fits(results: list[torch.Tensor], expected: list[torch.Tensor], exact: bool = False) -> bool:
@@ -205,9 +214,16 @@ def classify(function: Any) -> Kind:
     eager = _fits(results, trial.expected(pairing, negated, True), exact=True)
     if not eager and not _fits(results, trial.expected(pairing, negated), exact=True):
         raise NotRecognised("rounds bfloat16 in a way librope does not know")
-    mixed = _try(function, _Trial(layout, DIM // 2, form, torch.bfloat16, torch.float32), tensors)
+    trial = _Trial(layout, DIM // 2, form, torch.float32, torch.float32)
+    results = _try(function, trial, tensors)
+    if results is None or not _fits(results, trial.expected(pairing, negated, True), exact=True):
+        raise NotRecognised("computes float32 in a way librope does not: it rounds elsewhere, or in float64")
+    trial = _Trial(layout, DIM // 2, form, torch.bfloat16, torch.float32, MANY)
+    mixed = _try(function, trial, tensors)
     if mixed is None:
         raise NotRecognised("does not run with bfloat16 tensors and float32 cosines")
+    if not _fits(mixed, trial.widened(pairing, negated, mixed[0].dtype), exact=True):
+        raise NotRecognised("rounds bfloat16 beside float32 cosines in a way librope does not know")
 
     by_dimensions: dict[int, str] = {}
     for name in layouts:

@@ -17,6 +17,7 @@ from torch.autograd import forward_ad as _forward_ad
 from .. import torch as _torch
 from .._conventions import channel_order
 from .._core import DTYPES, width_of
+from .._tensor_arguments import is_dtensor
 from .._watch import needs_dispatcher, wants_gradient
 from ._devices import cuda_works
 from ._norms import Plan
@@ -85,8 +86,9 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
             if normed is None:
                 return wrapper(*_plan.apart(q, k), *args[2:], **kwargs)
         result = q.dtype
-        if cos.dtype != q.dtype and (kind.promotes or kind.eager) and normed is None:
-            # As PyTorch promotes: under autocast cosines are f32 and so is the result.
+        if cos.dtype != q.dtype and normed is None:
+            # As PyTorch promotes: under autocast cosines are f32 and so is the result. Code that rounds once has
+            # two products of 32 bits here, which are not exact, and rounds each of them.
             wide = torch.promote_types(q.dtype, cos.dtype)
             result = wide if kind.promotes else result
             q, cos, sin = q.to(wide), cos.to(wide), sin.to(wide)
@@ -94,7 +96,8 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
         pairs = cos.shape[-1] // per_pair
         if halve:
             cos, sin = cos[..., :pairs], sin[..., :pairs]
-        # f32 arithmetic of two products and a sum is eager rounding to f32. Of 16-bit tensors that are
+        # f32 arithmetic of two products and a sum is eager rounding to f32, but of 16-bit tensors and cosines,
+        # whose products are exact, the rotation that rounds once. Of 16-bit tensors that are
         # normed it is, with f32 cosines, the rotation that rounds once, as in OLMo 2.
         eager = q.dtype == torch.float32 or (kind.eager and cos.dtype == q.dtype)
         given = (
@@ -115,11 +118,13 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
     def fits(q: Any, k: Any, cos: Any, sin: Any, layout: str) -> bool:
         """Whether the tensors are what librope takes; the cheap checks, made on every call."""
         compiling, device = torch.compiler.is_compiling(), None
-        forward_mode = not compiling and _forward_ad._current_level >= 0
+        forward_mode = _forward_ad._current_level >= 0
+        if compiling and forward_mode:  # whose tangents Dynamo cannot ask for
+            return False
         for x in (q, cos, sin) if k is None else (q, k, cos, sin):
             if not isinstance(x, torch.Tensor):
                 return False
-            if not compiling and (type(x) not in _PLAIN or x.is_neg()):  # whose memory is not its values
+            if is_dtensor(x) or (not compiling and (type(x) not in _PLAIN or x.is_neg())):  # whose memory is not its values
                 return False
             if x.dtype not in _DTYPES or x.requires_grad and x is not q and x is not k:
                 return False
