@@ -28,7 +28,8 @@ rope_status DescribeBeside(const Call& call, const char* name, const rope_tensor
                            TensorKind kind, DataOf data_of, BesideShape* shape);
 
 // The strides of a cache's k in bytes, and the bytes of its memory, if it has a named layout and no
-// other field besides; heads are `width` bytes. Its pages, page_size and heads have been looked at.
+// other field besides but a scale; heads are `width` bytes. Its pages, page_size and heads have
+// been looked at.
 bool DescribePages(const rope_kv_cache& cache, int64_t width, HeadStrides* strides, int64_t* bytes);
 
 rope_status CheckAddressBeside(const Call& call, const char* name, const char* data_name,

@@ -443,9 +443,9 @@ void FillRow(const FillPlan& plan, const Kernels& kernels, const CosSinTable& ta
 // Whether all tokens of a batch row have one position: keys that move by one distance.
 bool ShareRow(const Plan& plan) {
   const PositionSource& p = plan.positions;
-  return p.type != PositionSource::kNone && p.stride_token == 0 && !p.per_sequence &&
-         p.place == PositionSource::kRows && !kOperations[plan.operation].has_from() &&
-         !plan.has_rows;
+  return !plan.has_rows && p.type != PositionSource::kNone && p.stride_token == 0 &&
+         !p.per_sequence && p.place == PositionSource::kRows &&
+         !kOperations[plan.operation].has_from();
 }
 
 // What few calls have. Apart: others do not divide.
