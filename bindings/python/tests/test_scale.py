@@ -294,3 +294,27 @@ def test_bytes_that_hold_codes_are_told_from_blocks(rope):
     cache = KVCache(*memory, layout="nhd", k_scale=Scale(0.1), v_scale=Scale(0.1), slots=SLOTS)
     with pytest.raises(ValueError, match=r"give cache\.k\.view\(torch\.float8_e4m3fn\)"):
         rope.apply_qk_(q, k, 3, v=v, cache=cache)
+
+
+@pytest.mark.parametrize("layout", ["nhd", "hnd"])
+def test_shapes_that_broadcast_in_two_ways_are_refused(rope, layout):
+    """As many slots in a page as heads: an axis of one number may be that of groups, or not."""
+    size = HEADS
+    q, k, v = arrays()
+    memory = np.zeros((PAGES, size, HEADS, DIM), np.int8)
+
+    def call(shape):
+        data = np.linspace(1, 2, int(np.prod(shape)), dtype=np.float32).reshape(shape)
+        cache = KVCache(memory, layout=layout, k_scale=Scale(data=data), slots=np.array([5, 1, 0], np.int64))
+        rope.apply_qk(q, k, 7, cache=cache)
+        return memory.copy()
+
+    for shape in ((HEADS, 1), (1, HEADS, 1)):
+        with pytest.raises(ValueError, match=rf"shape \({', '.join(map(str, shape))}\), which broadcasts to .* give all 4"):
+            call(shape)
+    of_heads = (1, 1, HEADS, 1) if layout == "nhd" else (1, HEADS, 1, 1)
+    of_slots = (1, size, 1, 1) if layout == "nhd" else (1, 1, size, 1)
+    assert (call(of_heads) != call(of_slots)).any()
+    assert (call((HEADS,)) == call(of_heads if layout == "nhd" else of_slots)).all()
+    assert (call((1, HEADS, HEADS)) == call((1, HEADS, HEADS, 1))).all()
+    call(())

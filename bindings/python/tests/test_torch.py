@@ -369,3 +369,12 @@ def test_wrong_forms_under_a_gradient_are_named(qk):
     with pytest.raises(ValueError, match="^cos_sin has 3 arrays, and must be"):
         ROPE.apply(x, cos_sin=(x, x, x), cos_sin_format="full_halves")
     assert torch.equal(ROPE.apply(x, 3, layout=["bhsd", "bsd"]), ROPE.apply(qk[0], 3))
+
+
+def test_meta_tensors_take_sequences_and_sets_as_others_do():
+    rope = librope.Rope(head_dim=16, theta=1e4, pairing="halves", layout="thd")
+    q = torch.zeros(5, 2, 16, device="meta")
+    for cu in ([0, 2, 5], torch.tensor([0, 2, 5], device="meta"), torch.tensor([0, 2, 5], dtype=torch.int32, device="meta")):
+        assert rope.apply(q, 3, cu_seqlens=cu).shape == q.shape
+    with pytest.raises(TypeError, match="cu_seqlens has dtype int16"):
+        rope.apply(q, 3, cu_seqlens=torch.tensor([0, 2, 5], dtype=torch.int16, device="meta"))

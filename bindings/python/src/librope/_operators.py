@@ -264,6 +264,9 @@ def _check_devices(tensors: Any, **others: Tensor | None) -> None:
             raise TypeError(f"{name} is on {x.device}, and {of} on {first}: they must be on one device")
 
 
+_INT32 = {"cu_seqlens", "freq_sets", "page_table", "page_starts", "starts"}
+
+
 def _check_meta(
     tensors: Any, more: dict[str, Any] | None = None, normed: Any = None, scales: Any = None, **fields: Any
 ) -> None:
@@ -279,6 +282,9 @@ def _check_meta(
     if any(type(x) not in (Tensor, torch.nn.Parameter) or not x.is_meta for x in given.values()):
         return
     metas = {name: _arrays.torch_meta(x, name) for name, x in given.items()}
+    for name in _INT32.intersection(metas):  # calls on memory copy int64 and lists
+        shape, strides, dtype = metas[name]
+        metas[name] = (shape, strides, "int32" if dtype == "int64" else dtype)
     fields = {"k": None, "q_out": None, "k_out": None, **named, **metas}
     rope = rope_of(fields.pop("spec"))
     beside = {name: fields.pop(name) for name in more or {}}

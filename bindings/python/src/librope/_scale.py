@@ -50,7 +50,7 @@ class Scale:
         value: one scale for all, given: 2^-126 to 2^126.
         data: instead: an array with the axes of the output or the memory, but groups of channels in place
             of channels; with one group for each head, that axis may be left out. One that is given may
-            broadcast to that: [] is one number for all, [heads] one for each head of "nhd" ([heads, 1] of
+            broadcast to that: [] is one number for all, [heads] one for each head of "nhd" ([1, heads, 1, 1] of
             "hnd"). float32, or float8_e8m0fnu, on the device of the output or the memory.
         computed: False: the scales in data are given. True: they are computed from what is stored, and
             written there: max(largest size in the group / MAX, min_scale), where MAX is 448
@@ -366,11 +366,20 @@ def fill_scale(
     if not 0 < group <= channels or channels % group:
         raise ValueError(f"group of {name} is {form.group}, and must divide {channels}")
     expected = (*shape[:-1], channels // group)
-    if group == channels and len(given) < len(expected):
-        given, strides = (*given, 1), (*strides, 0)
+    readings = [(given, strides)]
+    if group == channels and len(given) < len(expected):  # groups left out
+        readings.insert(0, ((*given, 1), (*strides, 0)))
     if not form.computed:  # those that are given may be shared
-        given, strides = _broadcast(given, strides, expected)
-    if given != expected:
+        readings = [_broadcast(*reading, expected) for reading in readings]
+    fitting = [reading for reading in readings if reading[0] == expected]
+    if given != expected[:-1] and any(reading != fitting[0] for reading in fitting[1:]):
+        raise ValueError(
+            f"data of {name} has shape {given}, which broadcasts to {expected} with and without its last axis as that "
+            f"of groups: give all {len(expected)} axes"
+        )
+    if fitting:
+        given, strides = fitting[0]
+    else:
         rule = "" if form.computed else ", or one that broadcasts to it"
         raise ValueError(f"data of {name} has shape {data[0]}, and must have {expected}{rule}")
     if expected[-1] > 1 and strides[-1] != 1:

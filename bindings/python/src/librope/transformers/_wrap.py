@@ -97,8 +97,8 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
         if halve:
             cos, sin = cos[..., :pairs], sin[..., :pairs]
         # f32 arithmetic of two products and a sum is eager rounding to f32, but of 16-bit tensors and cosines,
-        # whose products are exact, the rotation that rounds once. Of 16-bit tensors that are
-        # normed it is, with f32 cosines, the rotation that rounds once, as in OLMo 2.
+        # whose products are exact, the rotation that rounds once. Of 16-bit tensors that are normed in the same
+        # call it is that also with f32 cosines, as of OLMo 2: it is near to the model's, and not its bits.
         eager = q.dtype == torch.float32 or (kind.eager and cos.dtype == q.dtype)
         given = (
             q, k, cos, sin, kind.pairing, 2 * pairs, "eager" if eager else "float32", layout, operation, format,
