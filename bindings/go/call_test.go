@@ -263,7 +263,7 @@ func TestCallsThatDoNotFit(t *testing.T) {
 		"qOut.Scale.Data has 3 scales, and must have [batch": scaled(Scale{Data: x[:3], Computed: true}),
 		"[1, 5, 1, 1], by strides":                           scaled(Scale{Data: x[:3], Strides: &Strides{Token: 1}}),
 		"qOut.Scale.Strides must be nil":                     scaled(Scale{Value: 1, Strides: &Strides{}}),
-		"qOut.Scale: strides let computed scales":            scaled(Scale{Data: x[:3], Computed: true, Strides: &Strides{}}),
+		"Strides.Head (0, 0, 0) let computed scales":         scaled(Scale{Data: x[:3], Computed: true, Strides: &Strides{}}),
 		"v":    {Q: one, V: one},
 		"rest": {Q: one, Rest: one},
 	} {
