@@ -80,30 +80,41 @@ bool TurnsInOutput(const GradientOf& of, const TurnBack& turn) {
          TurnsIn(of.dtype, turn.arithmetic) == of.dtype;
 }
 
-// Heads [head, head + count) of a token, added and turned back, to the stage. `again`: once more.
+// Heads [head, head + count) of a token, each the sum of its inputs.
+void Add(const GradientOf& of, const TokenAt& token, int32_t head, int32_t count, float* stage) {
+  for (int32_t h = 0; h < count; ++h) {
+    const int64_t first = int64_t{head + h} * of.sums;
+    of.kernels.add_heads[of.dtype - 1](token.in + first * of.in_strides.head, of.in_strides.head,
+                                       of.sums, of.channels, stage + h * of.channels);
+  }
+}
+
+// The same, narrowed, turned back in the output.
+void TurnInOutput(const GradientOf& of, const TurnBack& turn, const TokenAt& token, int32_t head,
+                  int32_t count, float* stage) {
+  Add(of, token, head, count, stage);
+  for (int32_t h = 0; h < count; ++h) {
+    of.kernels.narrow[of.dtype - 1](stage + h * of.channels, HeadOut(of, token, head + h),
+                                    of.channels);
+  }
+  Turn(of, turn, of.dtype, token.index, HeadOut(of, token, head), of.out_strides.head, count);
+}
+
+// Heads of a token, added and turned back, to the stage. `again`: once more.
 void Load(const GradientOf& of, const TurnBack& turn, const TokenAt& token, int32_t head,
           int32_t count, bool again, float* stage) {
   const int32_t width = of.channels;
-  const bool in_output = TurnsInOutput(of, turn), reads = turn.reading != nullptr;
-  if (reads) ReadTurned(of, turn, token, head, count, stage);
-  for (int32_t h = 0; h < count && !reads && !(in_output && again); ++h) {
-    const int64_t first = int64_t{head + h} * of.sums;
-    of.kernels.add_heads[of.dtype - 1](token.in + first * of.in_strides.head, of.in_strides.head,
-                                       of.sums, width, stage + h * width);
-    if (in_output) {
-      of.kernels.narrow[of.dtype - 1](stage + h * width, HeadOut(of, token, head + h), width);
-    }
-  }
-  if (!in_output && !reads) {
-    Turn(of, turn, ROPE_DTYPE_F32, token.index, reinterpret_cast<char*>(stage),
-         int64_t{width} * int64_t{sizeof(float)}, count);
-  } else if (in_output) {
-    if (!again) {
-      Turn(of, turn, of.dtype, token.index, HeadOut(of, token, head), of.out_strides.head, count);
-    }
+  if (turn.reading != nullptr) {
+    ReadTurned(of, turn, token, head, count, stage);
+  } else if (TurnsInOutput(of, turn)) {
+    if (!again) TurnInOutput(of, turn, token, head, count, stage);
     for (int32_t h = 0; h < count; ++h) {
       of.kernels.widen[of.dtype - 1](HeadOut(of, token, head + h), stage + h * width, width);
     }
+  } else {
+    Add(of, token, head, count, stage);
+    Turn(of, turn, ROPE_DTYPE_F32, token.index, reinterpret_cast<char*>(stage),
+         int64_t{width} * int64_t{sizeof(float)}, count);
   }
   if (of.norm != nullptr && of.norm->rounding != ROPE_NORM_ROUNDING_FLOAT32) {
     of.kernels.round_row[of.dtype - 1](stage, count * width);
