@@ -180,10 +180,12 @@ rope_status CheckStarts(const Call& call, const char* name, const SlotSource& so
       if (rope_status status = CheckPages(call, name, source, s, start, count)) return status;
     } else if (count > source.page_size - start) {
       return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: %sstarts[%lld] (%lld): the %lld tokens of this sequence must end at "
-                  "page_size (%d)",
+                  "%s: %sstarts[%lld] (%lld): the last of the %lld tokens of this sequence goes to "
+                  "index %lld of its page, which must be below page_size (%d)",
                   call.function, name, static_cast<long long>(s), static_cast<long long>(start),
-                  static_cast<long long>(count), source.page_size);
+                  static_cast<long long>(count),
+                  static_cast<long long>(start + std::min(count, INT64_MAX - start) - 1),
+                  source.page_size);
     }
   }
   return ROPE_OK;

@@ -1,11 +1,18 @@
 #include "call/overlap.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace rope {
 namespace {
+
+// Strides are mostly multiples of each other, of which one division is enough: std::gcd takes a
+// step for each bit.
+int64_t CommonDivisor(int64_t a, int64_t b) {
+  if (a == 0) return b;
+  while (b != 0) a = std::exchange(b, a % b);
+  return a;
+}
 
 // The bytes that the dimensions with strides below `cut` reach, and the greatest common divisor of
 // the strides from `cut` on.
@@ -21,7 +28,7 @@ Split SplitAt(const Footprint& a, int64_t cut) {
     if (a.strides[d] < cut) {
       split.window += (a.counts[d] - 1) * a.strides[d];
     } else {
-      split.pitch = std::gcd(split.pitch, a.strides[d]);
+      split.pitch = CommonDivisor(split.pitch, a.strides[d]);
     }
   }
   return split;
@@ -103,13 +110,14 @@ bool AreDisjoint(const Region& a, const Region& b) {
   if (b.base + static_cast<uint64_t>(b.of.extent()) <= a.base) return true;
   // The ranges meet, as those of q and k in one packed buffer do. Cut both tensors at a stride:
   // from there on all steps are multiples of a pitch, so modulo the pitch a stays in one window and
-  // b in another. If these do not touch, nothing does.
-  for (const Footprint* from : {&a.of, &b.of}) {
-    for (int d = 0; d < 3; ++d) {
+  // b in another. If these do not touch, nothing does. Tokens first: rows of a cache, and of packed
+  // buffers, are apart there.
+  for (const int d : {1, 0, 2}) {
+    for (const Footprint* from : {&a.of, &b.of}) {
       const int64_t cut = from->strides[d];
       if (from->counts[d] == 1 || cut == 0) continue;
       const Split x = SplitAt(a.of, cut), y = SplitAt(b.of, cut);
-      const int64_t pitch = std::gcd(x.pitch, y.pitch);
+      const int64_t pitch = CommonDivisor(x.pitch, y.pitch);
       const int64_t gap = GapModulo(a, b, pitch);
       if (gap >= x.window && y.window <= pitch - gap) return true;  // no sum: it could wrap
     }
@@ -119,14 +127,22 @@ bool AreDisjoint(const Region& a, const Region& b) {
 
 rope_status FailOverlap(const char* function, const Memory& added, const Memory& before,
                         const char* rule) {
-  const bool behind = added.base >= before.base;
+  const auto reaches = [](const Memory& memory) {
+    return static_cast<long long>(memory.of.extent());
+  };
+  if (added.base == before.base) {
+    return Fail(
+        ROPE_ERROR_INVALID_ARGUMENT,
+        "%s: %s overlaps %s%s: they reach over %lld and %lld bytes, and begin at the same one",
+        function, added.name, before.name, rule, reaches(added), reaches(before));
+  }
+  const bool behind = added.base > before.base;
   const uintptr_t distance = behind ? added.base - before.base : before.base - added.base;
   return Fail(ROPE_ERROR_INVALID_ARGUMENT,
               "%s: %s overlaps %s%s: they reach over %lld and %lld bytes, and begin %llu apart, %s "
               "first",
-              function, added.name, before.name, rule, static_cast<long long>(added.of.extent()),
-              static_cast<long long>(before.of.extent()), static_cast<unsigned long long>(distance),
-              behind ? before.name : added.name);
+              function, added.name, before.name, rule, reaches(added), reaches(before),
+              static_cast<unsigned long long>(distance), behind ? before.name : added.name);
 }
 
 }  // namespace rope

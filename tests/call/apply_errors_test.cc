@@ -206,7 +206,7 @@ const Bad kBad[] = {
      [](A* a) { a->q_out = Tensor(kK, ROPE_DTYPE_F32, kHeads); },
      kInvalid,
      {"overlaps"}},
-    {"q is k", [](A* a) { a->k = a->q; }, kInvalid, {"overlaps"}},
+    {"q is k", [](A* a) { a->k = a->q; }, kInvalid, {"overlaps", "begin at the same one"}},
     {"k inside q", [](A* a) { a->k.data = kQ + 16; }, kInvalid, {"overlaps"}},
     // Positions.
     {"kind missing",

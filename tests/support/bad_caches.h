@@ -463,7 +463,7 @@ inline const Bad kBad[] = {
     {"beyond the page",
      [](All* a) { Linear(a), a->starts[0] = 2; },
      kInvalid,
-     {"starts[0] (2)", "3 tokens", "page_size (4)"}},
+     {"starts[0] (2)", "3 tokens", "index 4", "page_size (4)"}},
 };
 
 }  // namespace rope::testing::bad_caches
