@@ -122,8 +122,9 @@ HWY_INLINE Packed SizesInWords(const hn::Vec<FullTag>* value) {
   return hn::Sub(hn::ShiftRight<kShift>(words), hn::Set(du16, kBase)).raw;
 }
 
-// The codes of four vectors of numbers, in one store.
-template <Code kCode>
+// The codes of four vectors of numbers, in one store. kBounded: none is beyond the largest code by
+// more than a rounding.
+template <Code kCode, bool kBounded>
 HWY_INLINE void StoreFourCodes(const hn::Vec<FullTag>* value, uint8_t* to) {
   const FullTag d;
   const hn::Repartition<uint8_t, FullTag> du8;
@@ -131,7 +132,8 @@ HWY_INLINE void StoreFourCodes(const hn::Vec<FullTag>* value, uint8_t* to) {
   Packed words[4];
   if constexpr (kCode == Code::kInt8) {  // below the least integer is what saturates to -128
     for (int i = 0; i < 4; ++i) {
-      words[i] = NearestIntegers(hn::Min(value[i], hn::Set(d, kMostInt8)).raw);
+      const auto number = kBounded ? value[i] : hn::Min(value[i], hn::Set(d, kMostInt8));
+      words[i] = NearestIntegers(number.raw);
     }
     codes.raw = SignedBytes(words);
   } else {

@@ -15,6 +15,7 @@
 #include "math/element.h"
 #include "math/pairing.h"
 #include "math/rounding.h"
+#include "math/scale.h"
 #include "math/tensor.h"
 
 namespace rope::cpu {
@@ -71,6 +72,16 @@ float F32AngleOf(float position, const FrequencySet& set, int pair) {
   return kRule == AngleRule::kDivide ? QuotientAngle(position, term) : AngleOf(position, term);
 }
 
+// Heads of tokens in groups of channels, and where their codes go. Scales lie in an array.
+struct GroupedHeads {
+  const char* from;  // the first head of the first token
+  char* to;
+  char* first_scales;
+  const HeadStrides &from_strides, &to_strides;  // bytes
+  int32_t tokens, heads;
+  const GroupScales& scales;
+};
+
 // What is added up for a norm: channels, their squares, or those of their distances from a mean.
 enum class NormSum : uint8_t { kValues, kSquares, kDistances };
 inline constexpr int kNormSums = static_cast<int>(NormSum::kDistances) + 1;
@@ -111,11 +122,11 @@ struct Kernels {
   void (*decode[kCodes])(const uint8_t* from, float* to, int64_t count, float scale);
   // Channels times `inverse`, that of a scale, as codes. [dtype - 1][code]
   void (*encode[kDtypes][kCodes])(const void* from, uint8_t* to, int64_t count, float inverse);
+  // Channels as codes, each group by a scale of its own. [dtype - 1][code]
+  void (*encode_groups[kDtypes][kCodes])(const GroupedHeads& heads);
   // Adjacent blocks of Q8_0, from channels: [dtype - 1].
   void (*decode_q8)(const void* from, float* to, int64_t blocks);
   void (*encode_q8[kDtypes])(const void* from, void* to, int64_t blocks);
-  // The bits of the largest SizeForScale of adjacent channels. [dtype - 1]
-  uint32_t (*largest_size[kDtypes])(const void* from, int64_t count);
 
   struct Rotation {
     RowOrder order;

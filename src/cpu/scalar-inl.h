@@ -231,6 +231,28 @@ uint32_t LargestSize(const void* from, int64_t count) {
   return largest;
 }
 
+template <rope_dtype kDtype, int kCode>
+void EncodeGroups(const GroupedHeads& heads) {
+  const GroupScales& scales = heads.scales;
+  const int64_t group_bytes = BytesOf(kDtype, scales.group);
+  for (int32_t t = 0; t < heads.tokens; ++t) {
+    for (int32_t h = 0; h < heads.heads; ++h) {
+      const char* from = heads.from + HeadOffset(heads.from_strides, 0, t, h);
+      char* to = heads.to + HeadOffset(heads.to_strides, 0, t, h);
+      char* const of_head = heads.first_scales + HeadOffset(scales.strides, 0, t, h);
+      for (int32_t g = 0; g < scales.groups; ++g, from += group_bytes, to += scales.group) {
+        if (scales.computed) {
+          const float largest = BitsFloat(LargestSize<kDtype>(from, scales.group));
+          StoreScale(scales.dtype, of_head, g,
+                     ScaleOf(Code{kCode}, largest, scales.least, scales.power_of_two));
+        }
+        Encode<kDtype, kCode>(from, reinterpret_cast<uint8_t*>(to), scales.group,
+                              1.0f / LoadScale(scales.dtype, of_head, g));
+      }
+    }
+  }
+}
+
 inline void DecodeQ8(const void* from, float* to, int64_t blocks) {
   const auto* block = static_cast<const char*>(from);
   for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes, to += kQ8Channels) {
@@ -336,8 +358,8 @@ void FillDecoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
 template <rope_dtype kDtype, int... kCode>
 void FillCoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
   ((kernels.encode[kDtype - 1][kCode] = &Encode<kDtype, kCode>), ...);
+  ((kernels.encode_groups[kDtype - 1][kCode] = &EncodeGroups<kDtype, kCode>), ...);
   kernels.encode_q8[kDtype - 1] = &EncodeQ8<kDtype>;
-  kernels.largest_size[kDtype - 1] = &LargestSize<kDtype>;
 }
 
 void FillStages(Kernels& kernels) {

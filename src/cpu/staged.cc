@@ -60,72 +60,6 @@ void NormPart(const StagedHeads& staged, const StagedPart& part, rope_dtype dtyp
               part.tokens, part.head, part.heads, dtype, heads);
 }
 
-// Groups of channels as codes, each by its scale. Some wait for each other, so that their scales
-// are computed side by side.
-class GroupCoder {
- public:
-  GroupCoder(const Kernels& kernels, const GroupScales& scales, Code code, rope_dtype dtype)
-      : scales_(scales),
-        code_(code),
-        dtype_(dtype),
-        largest_size_(kernels.largest_size[dtype - 1]),
-        encode_(kernels.encode[dtype - 1][static_cast<int>(code)]) {}
-  ~GroupCoder() { Flush(); }
-
-  void Add(const char* head, char* out, char* scales_of_head) {
-    const int64_t group_bytes = BytesOf(dtype_, scales_.group);
-    const int scale_bytes = ElementSize(scales_.dtype);
-    for (int32_t g = 0; g < scales_.groups; ++g) {
-      if (count_ == kMost) Flush();
-      groups_[count_++] = {head, reinterpret_cast<uint8_t*>(out), scales_of_head};
-      head += group_bytes;
-      out += scales_.group;
-      scales_of_head += scale_bytes;
-    }
-  }
-
- private:
-  static constexpr int kMost = 16;
-  struct Group {
-    const char* from;
-    uint8_t* to;
-    char* scale;
-  };
-
-  void ComputeScales(float* scale) const {
-    float largest[kMost] = {};
-    for (int i = 0; i < count_; ++i) {
-      largest[i] = BitsFloat(largest_size_(groups_[i].from, scales_.group));
-    }
-    for (int i = 0; i < kMost; ++i) {  // all, so that the compiler takes vectors
-      scale[i] = ScaleOf(code_, largest[i], scales_.least, scales_.power_of_two);
-    }
-    for (int i = 0; i < count_; ++i) StoreScale(scales_.dtype, groups_[i].scale, 0, scale[i]);
-  }
-  void Flush() {
-    float scale[kMost], inverse[kMost];
-    std::fill(scale, scale + kMost, 1.0f);
-    if (scales_.computed) {
-      ComputeScales(scale);
-    } else {
-      for (int i = 0; i < count_; ++i) scale[i] = LoadScale(scales_.dtype, groups_[i].scale, 0);
-    }
-    for (int i = 0; i < kMost; ++i) inverse[i] = 1.0f / scale[i];
-    for (int i = 0; i < count_; ++i) {
-      encode_(groups_[i].from, groups_[i].to, scales_.group, inverse[i]);
-    }
-    count_ = 0;
-  }
-
-  const GroupScales& scales_;
-  const Code code_;
-  const rope_dtype dtype_;
-  uint32_t (*const largest_size_)(const void*, int64_t);
-  void (*const encode_)(const void*, uint8_t*, int64_t, float);
-  Group groups_[kMost];
-  int count_ = 0;
-};
-
 // What is stored of `heads` heads of tokens, to its place in an output.
 void StoreOnce(const StagedHeads& staged, const Heads& from, int32_t tokens, int32_t heads,
                char* out, char* first_scales) {
@@ -165,18 +99,8 @@ void StoreOnce(const StagedHeads& staged, const Heads& from, int32_t tokens, int
     });
     return;
   }
-  GroupCoder coder(kernels, scales, code, from.dtype);
-  for (int32_t t = 0; t < tokens; ++t) {
-    const char* head = from.data + TokenOffset(from.strides, 0, t);
-    char *code_of_head = out + TokenOffset(to.strides, 0, t),
-         *scales_of_head = first_scales + TokenOffset(scales.strides, 0, t);
-    for (int32_t h = 0; h < heads; ++h) {
-      coder.Add(head, code_of_head, scales_of_head);
-      head += from.strides.head;
-      code_of_head += to.strides.head;
-      scales_of_head += scales.strides.head;
-    }
-  }
+  kernels.encode_groups[from.dtype - 1][static_cast<int>(code)](
+      {from.data, out, first_scales, from.strides, staged.out_strides, tokens, heads, scales});
 }
 
 // The same, as often as heads are repeated, of those behind `head` heads of `token` tokens.

@@ -14,6 +14,8 @@
 #include "cpu/shapes-inl.h"
 #include "math/code.h"
 #include "math/q8_0.h"
+#include "math/scale.h"
+#include "math/tensor.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace rope::cpu {
@@ -94,37 +96,50 @@ void Decode(const uint8_t* from, float* to, int64_t count, float scale) {
   });
 }
 
+// Four vectors at a time, as many as there are; returns where they end. kBounded: no product is
+// NaN, or beyond the largest code by more than a rounding.
+template <class E, Code kCode, bool kBounded>
+HWY_INLINE int64_t EncodeFours(const typename E::Raw* elements, uint8_t* to, int64_t count,
+                               float inverse) {
+  const FullTag d;
+  const auto by = hn::Set(d, inverse);
+  const int n = LanesOf(d);
+  int64_t first = 0;
+  for (; first + 4 * n <= count; first += 4 * n) {
+    hn::Vec<FullTag> values[4];
+    for (int v = 0; v < 4; ++v) values[v] = hn::Mul(E::Load(d, elements + first + v * n), by);
+#if ROPE_PACKS_BYTES
+    if (HWY_LIKELY(kBounded ||
+                   !HasNan(values[0].raw, values[1].raw, values[2].raw, values[3].raw))) {
+      StoreFourCodes<kCode, kBounded>(values, to + first);
+      continue;
+    }
+#endif
+    for (int v = 0; v < 4; ++v) StoreCodes<kCode>(d, values[v], to + first + v * n);
+  }
+  return first;
+}
+
 template <class E, Code kCode>
 void Encode(const void* from, uint8_t* to, int64_t count, float inverse) {
   const auto* elements = static_cast<const typename E::Raw*>(from);
-  const auto value = [&](auto d, int64_t i) HWY_ATTR {
-    return hn::Mul(E::Load(d, elements + i), hn::Set(d, inverse));
-  };
-  int64_t first = 0;
-#if ROPE_PACKS_BYTES
-  const FullTag d;
-  for (const int n = LanesOf(d); first + 4 * n <= count; first += 4 * n) {
-    hn::Vec<FullTag> values[4];
-    for (int v = 0; v < 4; ++v) values[v] = value(d, first + v * n);
-    if (HWY_UNLIKELY(HasNan(values[0].raw, values[1].raw, values[2].raw, values[3].raw))) {
-      for (int v = 0; v < 4; ++v) StoreCodes<kCode>(d, values[v], to + first + v * n);
-    } else {
-      StoreFourCodes<kCode>(values, to + first);
-    }
-  }
-#endif
+  const int64_t first = EncodeFours<E, kCode, false>(elements, to, count, inverse);
   elements += first;
   to += first;
-  ForEachVector(count - first, [&](auto tag, int64_t i)
-                                   HWY_ATTR { StoreCodes<kCode>(tag, value(tag, i), to + i); });
+  ForEachVector(count - first, [&](auto d, int64_t i) HWY_ATTR {
+    StoreCodes<kCode>(d, hn::Mul(E::Load(d, elements + i), hn::Set(d, inverse)), to + i);
+  });
 }
 
-// The largest bits of whole vectors of elements, without their signs: sizes are in the order of
-// their bits, NaN behind all.
+using SignedTag = hn::RebindToSigned<FullTag>;
+
+// The largest bits of elements, without their signs, in each lane: sizes are in the order of their
+// bits, NaN behind all.
 template <class E, bool kSkipsNan>
-HWY_INLINE int32_t LargestBits(const typename E::Raw* from, int64_t count) {
+HWY_INLINE hn::Vec<SignedTag> LargestBits(const typename E::Raw* from, int64_t count) {
   using Size = hwy::MakeSigned<typename E::Raw>;
   const hn::Repartition<Size, FullTag> d;
+  const SignedTag di;
   const auto size_at = [&](int64_t i) HWY_ATTR {
     const auto bits = hn::LoadU(d, reinterpret_cast<const Size*>(from + i));
     const auto size = hn::And(bits, hn::Set(d, hwy::LimitsMax<Size>()));
@@ -133,34 +148,155 @@ HWY_INLINE int32_t LargestBits(const typename E::Raw* from, int64_t count) {
   };
   auto largest = hn::Zero(d);
   int64_t i = 0;
-  for (const int n = LanesOf(d); i + 4 * n <= count; i += 4 * n) {
+  const int n = LanesOf(d);
+  for (; i + 4 * n <= count; i += 4 * n) {
     const auto first = hn::Max(size_at(i), size_at(i + n));
     const auto second = hn::Max(size_at(i + 2 * n), size_at(i + 3 * n));
     largest = hn::Max(largest, hn::Max(first, second));
   }
-  for (; i < count; i += LanesOf(d)) largest = hn::Max(largest, size_at(i));
-  const hn::RebindToSigned<FullTag> di;
+  for (; i + n <= count; i += n) largest = hn::Max(largest, size_at(i));
   auto words = hn::BitCast(di, largest);
   if constexpr (sizeof(Size) == 2) {
     words = hn::Max(hn::And(words, hn::Set(di, 0xffff)), hn::ShiftRight<16>(words));
   }
-  return hn::GetLane(hn::MaxOfLanes(di, words));
+  words = hn::MaxOfLanes(di, words);
+  for (; i < count; ++i) {
+    Size bits;
+    std::memcpy(&bits, from + i, sizeof(bits));
+    const Size size = bits & hwy::LimitsMax<Size>();
+    if (!kSkipsNan || size <= E::kInfinity) words = hn::Max(words, hn::Set(di, int32_t{size}));
+  }
+  return words;
 }
 
-// The largest SizeForScale.
+// Groups of channels whose scales are computed side by side, each in its lane: one alone waits for
+// a maximum and two divisions. Sizes are put together in a register: stored one by one and loaded
+// at once, they would wait for all stores before them.
 template <class E>
-uint32_t LargestSize(const void* from, int64_t count) {
-  const auto* elements = static_cast<const typename E::Raw*>(from);
-  const int64_t whole =
-      count - count % LanesOf(hn::Repartition<hwy::MakeSigned<typename E::Raw>, FullTag>());
-  int32_t bits = LargestBits<E, false>(elements, whole);
-  if (HWY_UNLIKELY(bits > E::kInfinity)) bits = LargestBits<E, true>(elements, whole);
-  const auto element = static_cast<hwy::MakeUnsigned<typename E::Raw>>(bits);
-  uint32_t largest = SizeForScale(LoadElement(E::kDtype, &element, 0));
-  for (int64_t i = whole; i < count; ++i) {
-    largest = HWY_MAX(largest, SizeForScale(LoadElement(E::kDtype, from, i)));
+struct Groups {
+  using Raw = typename E::Raw;
+  const Raw* from[kMaxLanes];
+
+  // What is added to the largest bits of the groups before.
+  HWY_INLINE hn::Vec<SignedTag> Add(hn::Vec<SignedTag> bits, int lane, const Raw* group,
+                                    int64_t channels) {
+    from[lane] = group;
+    return InLane(bits, lane, LargestBits<E, false>(group, channels));
   }
-  return largest;
+  static HWY_INLINE hn::Vec<SignedTag> InLane(hn::Vec<SignedTag> bits, int lane,
+                                              hn::Vec<SignedTag> value) {
+    const SignedTag di;
+    return hn::IfThenElse(hn::Eq(hn::Iota(di, 0), hn::Set(di, lane)), value, bits);
+  }
+  static HWY_INLINE bool AreFinite(hn::Vec<SignedTag> bits) {
+    const SignedTag di;
+    return hn::AllTrue(di, hn::Lt(bits, hn::Set(di, int32_t{E::kInfinity})));
+  }
+  // The largest SizeForScale of each group.
+  HWY_INLINE hn::Vec<FullTag> Sizes(hn::Vec<SignedTag> bits, int count, int64_t channels) const {
+    const SignedTag di;
+    const FullTag d;
+    if (HWY_UNLIKELY(!AreFinite(bits))) {
+      for (int i = 0; i < count; ++i) {
+        bits = InLane(bits, i, LargestBits<E, true>(from[i], channels));
+      }
+    }
+    const auto most = hn::Set(di, 0x7f7fffff);
+    if constexpr (sizeof(Raw) == 4) {
+      return hn::BitCast(d, hn::Min(bits, most));
+    } else {
+      HWY_ALIGN Raw elements[kMaxLanes];
+      const hn::Rebind<Raw, FullTag> of_elements;
+      hn::Store(hn::TruncateTo(of_elements, hn::BitCast(hn::RebindToUnsigned<FullTag>(), bits)),
+                of_elements, elements);
+      return hn::BitCast(d, hn::Min(hn::BitCast(di, E::Load(d, elements)), most));
+    }
+  }
+};
+
+// As ScaleOf of math/code.h.
+template <Code kCode, class D>
+HWY_INLINE hn::Vec<D> ScalesOf(D d, hn::Vec<D> largest, float least, bool power_of_two) {
+  const hn::RebindToUnsigned<D> du;
+  const auto scale = hn::Max(hn::Div(largest, hn::Set(d, LargestOf(kCode))), hn::Set(d, least));
+  if (!power_of_two) return scale;
+  const auto above = hn::Add(hn::BitCast(du, scale), hn::Set(du, 0x7fffffu));
+  return hn::BitCast(d, hn::And(above, hn::Set(du, 0x7f800000u)));
+}
+
+// Calls group(from, to, scale) for all.
+template <class E, class Group>
+HWY_INLINE void ForEachGroup(const GroupedHeads& heads, const Group& group) {
+  const GroupScales& scales = heads.scales;
+  for (int32_t t = 0; t < heads.tokens; ++t) {
+    for (int32_t h = 0; h < heads.heads; ++h) {
+      const auto* from = reinterpret_cast<const typename E::Raw*>(
+          heads.from + HeadOffset(heads.from_strides, 0, t, h));
+      auto* to = reinterpret_cast<uint8_t*>(heads.to + HeadOffset(heads.to_strides, 0, t, h));
+      char* scale = heads.first_scales + HeadOffset(scales.strides, 0, t, h);
+      for (int32_t g = 0; g < scales.groups; ++g) {
+        group(from, to, scale);
+        from += scales.group;
+        to += scales.group;
+        scale += ElementSize(scales.dtype);
+      }
+    }
+  }
+}
+
+// kChannels: of a group, whole steps of four vectors; 0: any number.
+template <class E, Code kCode, int kChannels>
+void EncodeByComputed(const GroupedHeads& heads) {
+  const FullTag d;
+  const GroupScales& scales = heads.scales;
+  const int64_t channels = kChannels == 0 ? scales.group : kChannels;
+  Groups<E> groups;
+  uint8_t* codes_of[kMaxLanes];
+  char* scale_of[kMaxLanes];
+  auto bits = hn::Zero(SignedTag());
+  int64_t left = int64_t{heads.tokens} * heads.heads * scales.groups;
+  int count = 0;
+  // Inlined: behind a call that takes vectors GCC 12 leaves out vzeroupper, without which the code
+  // that follows, of no AVX, takes twice as long.
+  const auto add = [&](const auto* from, uint8_t* to, char* scale) HWY_ATTR
+      __attribute__((always_inline)) {
+    bits = groups.Add(bits, count, from, channels);
+    codes_of[count] = to;
+    scale_of[count] = scale;
+    --left;
+    if (++count != LanesOf(d) && left != 0) return;
+    const auto values =
+        ScalesOf<kCode>(d, groups.Sizes(bits, count, channels), scales.least, scales.power_of_two);
+    HWY_ALIGN float stored[kMaxLanes] = {}, inverse[kMaxLanes];
+    hn::Store(values, d, stored);
+    hn::Store(hn::Div(hn::Set(d, 1.0f), values), d, inverse);
+    for (int i = 0; i < count; ++i) StoreScale(scales.dtype, scale_of[i], 0, stored[i]);
+    if (kChannels != 0 && groups.AreFinite(bits)) {
+      for (int i = 0; i < count; ++i) {
+        EncodeFours<E, kCode, true>(groups.from[i], codes_of[i], channels, inverse[i]);
+      }
+    } else {
+      for (int i = 0; i < count; ++i) {
+        Encode<E, kCode>(groups.from[i], codes_of[i], channels, inverse[i]);
+      }
+    }
+    count = 0;
+  };
+  ForEachGroup<E>(heads, add);
+}
+
+template <class E, Code kCode>
+void EncodeGroups(const GroupedHeads& heads) {
+  const GroupScales& scales = heads.scales;
+  if (!scales.computed) {
+    ForEachGroup<E>(heads, [&](const auto* from, uint8_t* to, const char* scale) {
+      Encode<E, kCode>(from, to, scales.group, 1.0f / LoadScale(scales.dtype, scale, 0));
+    });
+  } else if (scales.group == 128) {
+    EncodeByComputed<E, kCode, 128>(heads);
+  } else {
+    EncodeByComputed<E, kCode, 0>(heads);
+  }
 }
 
 void DecodeQ8(const void* from, float* to, int64_t blocks) {
@@ -183,25 +319,7 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<D>> Q8CodesOf(D d, hn::Vec<D> value) {
   return hn::ConvertTo(hn::RebindToSigned<D>(), hn::Add(limited, almost_half));
 }
 
-// As Q8ScaleOf of math/q8_0.h, of blocks whose scales are computed side by side: one alone waits
-// for a maximum, two divisions and a conversion.
-template <class E>
-HWY_INLINE void ScaleBlocks(const typename E::Raw* elements, int count, float* inverses,
-                            uint16_t* stored) {
-  const FullTag d;
-  HWY_ALIGN uint32_t largest[kMaxLanes] = {};
-  for (int i = 0; i < count; ++i) {
-    largest[i] = LargestSize<E>(elements + i * kQ8Channels, kQ8Channels);
-  }
-  for (int i = 0; i < count; i += LanesOf(d)) {
-    const auto size = hn::BitCast(d, hn::Load(hn::RebindToUnsigned<FullTag>(), largest + i));
-    const auto scale = hn::Div(size, hn::Set(d, LargestOf(Code::kInt8)));
-    const auto inverse = hn::Div(hn::Set(d, 1.0f), scale);
-    hn::Store(hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), inverse), d, inverses + i);
-    F16::Store<false>(d, scale, stored + i);
-  }
-}
-
+// As Q8ScaleOf of math/q8_0.h, of blocks side by side.
 template <class E>
 void EncodeQ8(const void* from, void* to, int64_t blocks) {
   const FullTag d;
@@ -210,16 +328,25 @@ void EncodeQ8(const void* from, void* to, int64_t blocks) {
   static_assert(kQ8Channels % kMaxLanes == 0);
   const auto* elements = static_cast<const typename E::Raw*>(from);
   auto* block = static_cast<uint8_t*>(to);
+  Groups<E> groups;
   HWY_ALIGN float inverses[kMaxLanes];
   HWY_ALIGN uint16_t stored[kMaxLanes];
-  for (; blocks > 0; blocks -= kMaxLanes) {
-    const auto count = static_cast<int>(HWY_MIN(blocks, int64_t{kMaxLanes}));
-    ScaleBlocks<E>(elements, count, inverses, stored);
+  for (; blocks > 0; blocks -= LanesOf(d)) {
+    const auto count = static_cast<int>(HWY_MIN(blocks, int64_t{LanesOf(d)}));
+    auto bits = hn::Zero(SignedTag());
+    for (int i = 0; i < count; ++i) {
+      bits = groups.Add(bits, i, elements + i * kQ8Channels, kQ8Channels);
+    }
+    const auto size = groups.Sizes(bits, count, kQ8Channels);
+    const auto scale = hn::Div(size, hn::Set(d, LargestOf(Code::kInt8)));
+    const auto inverse = hn::Div(hn::Set(d, 1.0f), scale);
+    hn::Store(hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), inverse), d, inverses);
+    F16::Store<false>(d, scale, stored);
     for (int i = 0; i < count; ++i, block += kQ8Bytes, elements += kQ8Channels) {
       std::memcpy(block, &stored[i], 2);
-      const auto inverse = hn::Set(d, inverses[i]);
+      const auto by = hn::Set(d, inverses[i]);
       for (int c = 0; c < kQ8Channels; c += LanesOf(d)) {
-        const auto codes = Q8CodesOf(d, hn::Mul(E::Load(d, elements + c), inverse));
+        const auto codes = Q8CodesOf(d, hn::Mul(E::Load(d, elements + c), by));
         hn::StoreU(hn::TruncateTo(du8, hn::BitCast(du, codes)), du8, block + 2 + c);
       }
     }
@@ -234,8 +361,8 @@ void FillDecoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
 template <class E, int... kCode>
 void FillCoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
   ((kernels.encode[E::kDtype - 1][kCode] = &Encode<E, Code{kCode}>), ...);
+  ((kernels.encode_groups[E::kDtype - 1][kCode] = &EncodeGroups<E, Code{kCode}>), ...);
   kernels.encode_q8[E::kDtype - 1] = &EncodeQ8<E>;
-  kernels.largest_size[E::kDtype - 1] = &LargestSize<E>;
 }
 
 template <class... E>

@@ -11,6 +11,8 @@
 
 #include "math/code.h"
 #include "math/element.h"
+#include "math/scale.h"
+#include "math/tensor.h"
 #include "support/codes.h"
 #include "support/q8_0.h"
 #include "support/random.h"
@@ -26,6 +28,9 @@ class StagesTest : public TargetTest {
  protected:
   auto EncodeOf(rope_dtype dtype, Code code) const {
     return kernels().encode[dtype - 1][static_cast<int>(code)];
+  }
+  auto EncodeGroupsOf(rope_dtype dtype, Code code) const {
+    return kernels().encode_groups[dtype - 1][static_cast<int>(code)];
   }
 };
 INSTANTIATE_TARGETS(StagesTest);
@@ -134,6 +139,9 @@ TEST_P(StagesTest, BlocksOfQ8AreThoseOfTheDefinition) {
         }
         x[static_cast<size_t>(b * kBlock)] = std::ldexp(127.0f, round % 7 - 3);
       }
+      if (round % 5 == 1) {  // a scale that is 0
+        for (float& value : x) value = random.Of({0.0f, -0.0f, 1e-44f, -1e-44f});
+      }
       const auto bytes = static_cast<size_t>(blocks * kBlockBytes);
       std::vector<char> got(bytes + 64, kCanary), want = got;
       for (int64_t b = 0; b < blocks; ++b) WriteBlock(&x[b * kBlock], &want[b * kBlockBytes]);
@@ -172,11 +180,20 @@ TEST_P(StagesTest, BlocksOfQ8FromSixteenBitsAreThoseOfTheirFloats) {
   }
 }
 
+GroupScales Computed(int32_t group, int32_t groups, float least = 0x1p-126f) {
+  GroupScales scales = {};
+  scales.dtype = ROPE_DTYPE_F32;
+  scales.group = group;
+  scales.groups = groups;
+  scales.least = least;
+  scales.computed = true;
+  return scales;
+}
+
 TEST_P(StagesTest, TheLargestSizeIsFoundWhereverItIs) {
   for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
-    const auto largest_size = kernels().largest_size[dtype - 1];
-    for (int64_t count = 1; count < 150; ++count) {
-      for (int64_t at = 0; at < count; ++at) {
+    for (int32_t count = 1; count < 150; ++count) {
+      for (int32_t at = 0; at < count; ++at) {
         std::vector<float> values(static_cast<size_t>(count) + 64);  // behind: not to be read
         const auto store = [&](int64_t i, float value) {
           StoreElement(dtype, values.data(), i, value);
@@ -185,16 +202,128 @@ TEST_P(StagesTest, TheLargestSizeIsFoundWhereverItIs) {
           const float other = i % 3 == 0 ? BitsFloat(0xffc00000u) : 1.5f;
           store(i, i >= count ? kInfinity : i == at ? -2.0f : other);
         }
-        ASSERT_EQ(largest_size(values.data(), count), FloatBits(2.0f)) << at << " of " << count;
+        const GroupScales scales = Computed(count, 1);
+        const HeadStrides none = {};
+        const auto scale = [&] {
+          float got = 0.0f;
+          std::vector<char> codes(static_cast<size_t>(count));
+          EncodeGroupsOf(dtype,
+                         Code::kInt8)({reinterpret_cast<const char*>(values.data()), codes.data(),
+                                       reinterpret_cast<char*>(&got), none, none, 1, 1, scales});
+          return got;
+        };
+        const auto want = [](float largest) {
+          return ScaleOf(Code::kInt8, largest, 0x1p-126f, false);
+        };
+        ASSERT_EQ(scale(), want(2.0f)) << at << " of " << count;
         store(at, -kInfinity);
-        ASSERT_EQ(largest_size(values.data(), count), 0x7f7fffffu) << at << " of " << count;
+        ASSERT_EQ(scale(), want(std::numeric_limits<float>::max())) << at << " of " << count;
         store(at, BitsFloat(0x7fc00001u));
-        ASSERT_EQ(largest_size(values.data(), count),
-                  count == 1 || (count == 2 && at == 1) ? 0u : FloatBits(1.5f))
-            << at << " of " << count;
+        const bool has_no_number = count == 1 || (count == 2 && at == 1);
+        ASSERT_EQ(scale(), want(has_no_number ? 0.0f : 1.5f)) << at << " of " << count;
       }
     }
-    EXPECT_EQ(largest_size(nullptr, 0), 0u);
+  }
+}
+
+// Heads of tokens with gaps between all of them, in which nothing is written.
+struct GroupsToCode {
+  rope_dtype dtype;
+  int32_t tokens, heads;
+  GroupScales scales;
+  HeadStrides from_strides, to_strides;
+  std::vector<char> from, to, scale_bytes;
+
+  GroupsToCode(Random* random, rope_dtype dtype)
+      : dtype(dtype),
+        tokens(static_cast<int32_t>(random->Below(4)) + 1),
+        heads(static_cast<int32_t>(random->Below(9)) + 1) {
+    constexpr int32_t kGroups[] = {128, 128, 128, 64, 32, 80, 33, 7, 256};
+    scales = Computed(kGroups[random->Below(std::size(kGroups))],
+                      static_cast<int32_t>(random->Below(3)) + 1, 0x1p-20f);
+    scales.power_of_two = random->Below(2) == 0;
+    scales.computed = random->Below(5) != 0;
+    if (scales.power_of_two && random->Below(2) == 0) scales.dtype = ROPE_DTYPE_E8M0;
+    const int64_t channels = int64_t{scales.group} * scales.groups;
+    const auto gap = [&] { return static_cast<int64_t>(random->Below(5)); };
+    const auto strides = [&](int64_t head_bytes, int64_t unit) {
+      const int64_t head = head_bytes + gap() * unit;
+      return HeadStrides{0, head * heads + gap() * unit, head};
+    };
+    const auto bytes = [&](const HeadStrides& s) { return static_cast<size_t>(s.token * tokens); };
+    from_strides = strides(BytesOf(dtype, channels), ElementSize(dtype));
+    to_strides = strides(channels, 1);
+    const int scale_size = ElementSize(scales.dtype);
+    scales.strides = strides(int64_t{scales.groups} * scale_size, scale_size);
+    from.assign(bytes(from_strides), 0);
+    to.assign(bytes(to_strides), kCanary);
+    scale_bytes.assign(bytes(scales.strides), kCanary);
+    const auto elements = static_cast<int64_t>(from.size()) / ElementSize(dtype);
+    const bool any = random->Below(3) == 0;  // NaN and infinity among them
+    for (int64_t i = 0; i < elements; ++i) {
+      const float number = std::ldexp(static_cast<float>(random->Below(2001)) - 1000.0f,
+                                      static_cast<int>(random->Below(30)) - 25);
+      const bool is_special = any && random->Below(500) == 0;
+      StoreElement(dtype, from.data(), i,
+                   !is_special             ? number
+                   : random->Below(2) == 0 ? kInfinity
+                                           : std::numeric_limits<float>::quiet_NaN());
+    }
+    if (!scales.computed) {
+      for (size_t i = 0; i < scale_bytes.size() / static_cast<size_t>(scale_size); ++i) {
+        StoreScale(scales.dtype, scale_bytes.data(), static_cast<int64_t>(i),
+                   std::ldexp(1.0f, static_cast<int>(random->Below(20)) - 10));
+      }
+    }
+  }
+
+  cpu::GroupedHeads At(char* codes, char* first_scales) const {
+    return {from.data(), codes, first_scales, from_strides, to_strides, tokens, heads, scales};
+  }
+
+  // One channel after the other.
+  void Code8(Code code, std::vector<char>* codes, std::vector<char>* first_scales) const {
+    for (int32_t t = 0; t < tokens; ++t) {
+      for (int32_t h = 0; h < heads; ++h) {
+        const char* const head = from.data() + HeadOffset(from_strides, 0, t, h);
+        char* const to_head = codes->data() + HeadOffset(to_strides, 0, t, h);
+        char* const of_head = first_scales->data() + HeadOffset(scales.strides, 0, t, h);
+        for (int32_t g = 0; g < scales.groups; ++g) {
+          if (scales.computed) {
+            uint32_t largest = 0;
+            for (int32_t c = 0; c < scales.group; ++c) {
+              largest =
+                  std::max(largest, SizeForScale(LoadElement(dtype, head, g * scales.group + c)));
+            }
+            StoreScale(scales.dtype, of_head, g,
+                       ScaleOf(code, BitsFloat(largest), scales.least, scales.power_of_two));
+          }
+          const float inverse = 1.0f / LoadScale(scales.dtype, of_head, g);
+          for (int32_t c = g * scales.group; c < (g + 1) * scales.group; ++c) {
+            to_head[c] =
+                static_cast<char>(CodeFromFloat(code, LoadElement(dtype, head, c) * inverse));
+          }
+        }
+      }
+    }
+  }
+};
+
+TEST_P(StagesTest, GroupsHaveTheCodesAndScalesOfTheirChannels) {
+  Random random(20261130);
+  for (int round = 0; round < 300; ++round) {
+    for (rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_F16, ROPE_DTYPE_BF16}) {
+      const GroupsToCode groups(&random, dtype);
+      for (Code code : {Code::kE4m3, Code::kE5m2, Code::kInt8}) {
+        std::vector<char> codes = groups.to, scales = groups.scale_bytes;
+        std::vector<char> want = codes, want_scales = scales;
+        EncodeGroupsOf(dtype, code)(groups.At(codes.data(), scales.data()));
+        groups.Code8(code, &want, &want_scales);
+        ASSERT_TRUE(scales == want_scales) << "round " << round << ", " << dtype;
+        ASSERT_TRUE(codes == want) << "round " << round << ", " << dtype << ", groups of "
+                                   << groups.scales.group << ", code " << static_cast<int>(code);
+      }
+    }
   }
 }
 
