@@ -67,6 +67,14 @@ def test_sets_of_frequencies_are_those_of_rows():
     assert np.array_equal(found, rope.apply(q, 7, freq_sets=sets.repeat(GROUPS)))
 
 
+@pytest.mark.parametrize("repeat", [float(GROUPS), True])
+def test_what_is_no_int_is_refused_after_its_equal_too(repeat):
+    q, k = packed()
+    ROPE.apply_qk(q, k, 7, batch_repeat=int(repeat))
+    with pytest.raises(TypeError, match=f"^batch_repeat is {repeat}, and must be an int"):
+        ROPE.apply_qk(q, k, 7, batch_repeat=repeat)
+
+
 def test_what_is_wrong_is_named():
     q, k = packed()
     rows = ROPE.cos_sin(IDS, positions_layout="bt")

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 from torch import _vmap_internals  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 from torch.utils._pytree import tree_map  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import librope  # noqa: E402
 import librope.torch as lt  # noqa: E402
@@ -468,6 +469,33 @@ def test_a_bool_in_a_tensor_is_no_position(q, grad):
     cache = librope.KVCache(torch.zeros(2, 8, 3, 16), layout="nhd", starts=torch.tensor(True))
     with pytest.raises(TypeError, match="^starts (is|has dtype bool)"):
         ROPE.apply_qk_(q.clone(), q.clone(), 0, cache=cache)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (dict(positions=[[0, 1, 2]]), "positions as a list must hold ints; nested ones need an array"),
+        (dict(offsets=[[0]]), "offsets as a list must hold ints; nested ones need an array"),
+        (dict(offsets=True), "offsets is "),
+        (dict(positions=0, freq_sets=True), "freq_sets is "),
+    ],
+)
+def test_an_argument_is_named_with_a_gradient_as_without(q, given, says, grad):
+    with pytest.raises(TypeError, match=f"^{says}"):
+        ROPE.apply_qk(q.clone().requires_grad_(grad), **given)
+
+
+def test_a_number_of_another_dtype_is_one_of_positions(q):
+    with pytest.raises(TypeError, match="^positions has dtype uint8, and must be int32"):
+        ROPE.apply(q.clone().requires_grad_(), torch.tensor(3, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("rows", [[[0, 1], [2]], [[0, 1], 2]])
+def test_rows_of_a_page_table_are_alike_where_pytorch_sees_them(q, rows):
+    cache = librope.KVCache(torch.zeros(4, 8, q.shape[2], 16), layout="nhd", page_table=rows, starts=[0, 0])
+    with FlopCounterMode(display=False), pytest.raises(ValueError, match="^page_table is a list of rows, and each"):
+        ROPE.apply_qk(q, q, 0, cache=cache)
 
 
 @pytest.mark.parametrize("grad", [False, True])

@@ -480,16 +480,6 @@ def move_in_place(k):
     return k
 
 
-@pytest.mark.parametrize("fullgraph", [True, False])
-def test_moves_in_compiled_code_say_the_way_out(fullgraph):
-    torch._dynamo.reset()
-    error = torch._dynamo.exc.Unsupported if fullgraph else NotImplementedError
-    with pytest.raises(error, match="move is not available in compiled.*: call it outside"):
-        torch.compile(lambda k: move_in_place(k + 1) * 2, fullgraph=fullgraph, backend="eager")(torch.ones(1, 2, 1, 8))
-    with pytest.raises(NotImplementedError, match="move is not available in compiled or traced"):
-        torch.func.vmap(move_in_place)(torch.ones(3, 1, 2, 1, 8))
-
-
 def test_autograd_knows_of_moves():
     k = torch.ones(1, 2, 1, 8)
     before = k._version

@@ -10,6 +10,7 @@ import torch._inductor.config  # noqa: E402
 
 import librope  # noqa: E402
 import librope.torch as lt  # noqa: E402
+from librope import Norm, Norms  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -92,6 +93,17 @@ def test_traces_record_the_rotation(q):
     assert torch.equal(traced(2 * q), ROPE.apply(2 * q, 3))
     with pytest.raises(NotImplementedError, match=r"torch\.jit\.trace"):
         torch.jit.trace(lambda x: ROPE.apply_(x, 3), (q,))
+    weight = torch.rand(q.shape[-1], requires_grad=True)
+
+    def normed(order):
+        return lambda x, w: ROPE.apply_qk(x, None, 3, norms=Norms(Norm(w, kind="rms", eps=1e-6, order=order)))[0]
+
+    traced = torch.jit.trace(normed("before"), (q, weight.detach()), check_trace=False)(2 * q, weight)
+    eager = normed("before")(2 * q, weight)
+    assert torch.equal(traced, eager)
+    assert torch.equal(*[torch.autograd.grad(y.square().sum(), weight)[0] for y in (traced, eager)])
+    with torch.no_grad(), pytest.raises(NotImplementedError, match=r"torch\.jit\.trace"):
+        torch.jit.trace(normed("after"), (q, weight), check_trace=False)
 
     def in_place(x):
         y = x * 2

@@ -251,6 +251,8 @@ class Caller(Mover):
         ) = call  # fmt: skip
         if shard is not None:
             call.check_shard()
+        if batch_repeat is not None:  # as a key 2.0 would be the 2 of an earlier call
+            batch_repeat = _core.integer(batch_repeat, "batch_repeat", low=1)
         if self.ids_per_axis:
             self._check_ids_per_axis(call)
         read = _arrays.read
@@ -568,18 +570,16 @@ def _is_fixed(x: Any) -> bool:
     return _arrays.framework(x) == "jax" or (_arrays.np is not None and isinstance(x, _arrays.np.generic))
 
 
-def as_positions(positions: Any) -> Any:
+def as_positions(positions: Any, name: str = "positions") -> Any:
     """An int, or an array: ranges and lists of ints are given one."""
     kind = type(positions)
     if kind is int:
-        return positions if _LOW <= positions <= _HIGH else _core.integer(positions, "positions")
+        return positions if _LOW <= positions <= _HIGH else _core.integer(positions, name)
     if positions is None:
         *most, last = POSITIONS
-        raise ValueError(
-            f"positions is required: an int, or an array of {', '.join(most)} or {last}"
-        )
+        raise ValueError(f"positions is required: an int, or an array of {', '.join(most)} or {last}")
     if isinstance(positions, LISTS):
-        return array("q", ints(positions, "positions"))
+        return array("q", ints(positions, name))
     if hasattr(positions, "__index__") and not getattr(positions, "shape", None):
         try:
             found = operator.index(positions)  # numpy.int64(7) and the like
@@ -587,9 +587,9 @@ def as_positions(positions: Any) -> Any:
             return positions
         if _LOW <= found <= _HIGH and not _core.is_bool(positions):
             return found
-        return _core.integer(positions, "positions")  # says what is wrong
+        return _core.integer(positions, name)  # says what is wrong
     if isinstance(positions, float):
-        raise TypeError(f"positions is {positions!r}, and must be an int or an array")
+        raise TypeError(f"{name} is {positions!r}, and must be an int or an array")
     return positions
 
 

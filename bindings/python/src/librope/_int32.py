@@ -61,12 +61,17 @@ def _listed(x: Any, name: str) -> Any:
     """A list of ints, or of lists of as many ints each, as memory."""
     if not x or not isinstance(x[0], LISTS):
         return array("i", ints(x, name, "int32_t"))
-    flat, width = array("i"), len(x[0])
+    rows = rows_of(x, name)
+    return _shaped(array("i", itertools.chain.from_iterable(rows)), (len(rows), len(rows[0])))
+
+
+def rows_of(x: Any, name: str) -> list[list[int]]:
+    """Those of a list of lists of as many ints each."""
+    width = len(x[0])
     for row in x:
         if not isinstance(row, LISTS) or len(row) != width:
             raise ValueError(f"{name} is a list of rows, and each must be one of {width} ints, as the first is")
-        flat.extend(ints(row, name, "int32_t"))
-    return _shaped(flat, (len(x), width))
+    return [ints(row, name, "int32_t") for row in x]
 
 
 def _shaped(flat: Any, shape: tuple[int, ...]) -> Any:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _arrays, _core, _untraced
+from ._arrays import Meta
 from ._ffi import ffi, lib
 from ._frameworks import load
 from ._fused import FusedKey, place
 from ._int32 import read_int32
-from ._kv_cache import NAMES, KVCache, check_page_starts, checked, read_beside, scales_of
+from ._kv_cache import NAMES, KVCache, check_page_starts, checked, read_beside
 from ._pool import Pool
 from ._rules import (
     both_layouts,
@@ -64,6 +66,7 @@ class Mover:
 
         On CUDA all arrays are on the device of cache.k, and the move is queued on the current stream of its
         library. What slots hold is not seen there: that none is read after it was written is up to the caller.
+        Compiled code may have made a copy of the source, and then reads what was there before.
 
         Args:
             cache: where the tokens go. Its k is required.
@@ -84,22 +87,35 @@ class Mover:
             ValueError: also where source and cache are one memory, and a slot is written that another
                 token is read in: tokens cannot move up one by one, or in a circle. Nothing has been
                 written then.
-            NotImplementedError: torch tensors in compiled code or under a transform.
+            NotImplementedError: torch tensors that require a gradient, or are under torch.func or
+                torch.jit.trace; pool= in compiled code.
         """
         written, read = checked(cache), checked(source)
         if written is None or written.k is None:
             raise ValueError("cache is required, and so is its k")
         check_words(positions_layout)
-        _refuse_unseen(written, read, positions, from_positions)
-        self._move(
+        given = (
             written, read, positions, from_positions, cu_seqlens, freq_sets, from_freq_sets, positions_layout, pool
-        )
+        )  # fmt: skip
+        arrays = (*memory_of(written), *memory_of(read), positions, from_positions)
+        if any(_arrays.framework(x) == "torch" for x in arrays):
+            torch = load("torch")
+            if not torch.is_direct(arrays):
+                torch.move(self, *given)
+                return
+            torch.refuse_move(arrays)
+        if _untraced.waiting:
+            _untraced.keep_out()
+        announce = self._move(*given)
+        if announce is not None:
+            announce()
 
     @untraced
     def _move(
         self, written: KVCache, read: KVCache | None, positions: Any, from_positions: Any, cu_seqlens: Any,
         freq_sets: Any, from_freq_sets: Any, positions_layout: str | None, pool: Any,
-    ) -> None:  # fmt: skip
+    ) -> Callable[[], None] | None:  # fmt: skip
+        """Gives what tells autograd of the writes; None where nobody wants to know."""
         args = ffi.new("rope_qk_args*", {"struct_size": ffi.sizeof("rope_qk_args")})
         fused = ffi.new("rope_fused*", {"struct_size": ffi.sizeof("rope_fused")})
         before = ffi.new("rope_positions*")
@@ -111,19 +127,8 @@ class Mover:
 
         positions, from_positions = _ids(positions, "positions"), _ids(from_positions, "from_positions")
         shape = _read(positions, "positions", device)[1][0]
-        order = positions_layout or {1: "t", 2: "bt"}.get(len(shape), "")
-        sizes = dict(zip(order, shape, strict=False))
-        if len(order) != len(shape) or "t" not in order:
-            raise ValueError(
-                f"positions has shape {shape}, and must be [tokens] or [batch, tokens]: else "
-                "positions_layout= says which axes are a, b and t"
-            )
-        if self.ids_per_axis and positions_layout is None:
-            raise ValueError(
-                f"positions gives each token one id, and this model has {self.axes}, which are not alike (rows and "
-                "columns of an image): positions_layout= must say which axes positions and from_positions have, such "
-                "as 'at', or 't' where the axes of a token do share one"
-            )
+        order = self._order_of_ids(shape, positions_layout)
+        sizes = dict(zip(order, shape, strict=True))
         args.batch, args.tokens = sizes.get("b", 1), sizes["t"]
         sequences = args.batch
         if cu_seqlens is not None:
@@ -155,19 +160,28 @@ class Mover:
         status = lib.rope_apply_qk(context, args)
         if status:
             raise _core.error(status, "move")
-        if announce is not None:
-            announce()
+        return announce
+
+    def _order_of_ids(self, shape: tuple[int, ...], positions_layout: str | None) -> str:
+        """What the axes of positions are."""
+        order = positions_layout or {1: "t", 2: "bt"}.get(len(shape), "")
+        if len(order) != len(shape) or "t" not in order:
+            raise ValueError(
+                f"positions has shape {shape}, and must be [tokens] or [batch, tokens]: else "
+                "positions_layout= says which axes are a, b and t"
+            )
+        if self.ids_per_axis and positions_layout is None:
+            raise ValueError(
+                f"positions gives each token one id, and this model has {self.axes}, which are not alike (rows and "
+                "columns of an image): positions_layout= must say which axes positions and from_positions have, such "
+                "as 'at', or 't' where the axes of a token do share one"
+            )
+        return order
 
 
-def _refuse_unseen(written: KVCache, read: KVCache | None, *ids: Any) -> None:
-    memory: list[Any] = []
-    for cache in (written, read):
-        if cache is not None:
-            memory += (cache.k, cache.v, *scale_arrays(scales_of(None, cache)))
-    if any(_arrays.framework(x) == "torch" for x in (*memory, *ids)):
-        load("torch").refuse_move(*memory, *ids)
-    if _untraced.waiting:
-        _untraced.keep_out()
+def memory_of(cache: KVCache | None) -> tuple[Any, ...]:
+    """Keys, values and the arrays of their scales."""
+    return () if cache is None else (cache.k, cache.v, *scale_arrays(cache._scales))
 
 
 def _ids(ids: Any, name: str) -> Any:
@@ -219,19 +233,70 @@ def _positions(
     kept.append(view)
 
 
-def _point_to_scale(
-    tensor: Any, scale: Scale, role: str, name: str, shape: tuple[int, ...], axes: tuple[int, int, int | None],
-    device: int, kept: list[Any],
-) -> None:  # fmt: skip
-    struct, meta = ffi.new("rope_scale*"), None
-    if scale.data is not None:
-        write = role == "cache" and scale.computed
-        view, meta = _read(scale.data, f"data of {name} of the {role}", device, write)
-        struct.data = ffi.cast("void*", view[2])
-        kept.append(view)
-    fill_scale(struct, form_of(scale), meta, name, shape, axes)
-    tensor.scale = struct
-    kept.append(struct)  # the tensor points to it
+def parts_of(cache: KVCache) -> tuple[tuple[str, str, Scale | None], ...]:
+    """Letter, layout and Scale of keys and of values."""
+    k_layout, v_layout = both_layouts(cache.layout)
+    k_scale, v_scale = cache._scales or (None, None)
+    return ("k", k_layout, k_scale), ("v", v_layout, v_scale)
+
+
+def check_memory(role: str, part: tuple[str, str, Scale | None], meta: Meta | None, dims: tuple[int, int]) -> Meta | None:
+    """What can be wrong with keys or values by themselves. Gives their Meta in channels."""
+    letter, layout, scale = part
+    name = f"{role}.{letter}"
+    if meta is None:
+        if scale is not None:
+            raise ValueError(f"{letter}_scale of the {role} is a Scale, and {name} is None")
+        return None
+    check_dtype(name, meta[2], STORED)
+    meta = in_channels(name, meta)
+    check_cache(name, meta[0], layout)
+    check_strides(name, meta[0], meta[1])
+    if letter == "k":
+        check_channels(name, meta[0][-1], dims)
+    check_code(f"{letter}_scale of the {role}", f"{letter} of the {role}", meta[2], scale)
+    return meta
+
+
+def describe_cache(
+    role: str, cache: KVCache, metas: Sequence[Meta | None], scales: Sequence[Meta | None], template: Template,
+    sequences: int, dims: tuple[int, int],
+) -> tuple[Any, list[Any]]:  # fmt: skip
+    """A rope_kv_cache* without addresses, and the rope_scale* of keys and of values, or None. metas: in the order of
+    _kv_cache.NAMES; scales: of their arrays."""
+    slots = () if metas[4] is None else metas[4][0]
+    tokens = template.tokens * (template.batch if len(slots) == 1 else 1)
+    if slots and slots[-1] != tokens:
+        raise ValueError(
+            f"slots of the {role} are {slots[-1]}, and positions those of {tokens} tokens: a move needs a slot for "
+            "each token; a negative one skips it"
+        )
+    struct = ffi.new("rope_kv_cache*", {"struct_size": ffi.sizeof("rope_kv_cache")})
+    made: list[Any] = [None, None]
+    for i, part in enumerate(parts_of(cache)):
+        meta = check_memory(role, part, metas[2 + i], dims)
+        if meta is None:
+            continue
+        (shape, strides, dtype), (letter, layout, scale) = meta, part
+        n, h = cache_axes(layout)
+        if struct.pages not in (0, shape[0]) or struct.page_size not in (0, shape[n]):
+            raise ValueError(
+                f"{role}.k has {struct.pages} pages of {struct.page_size} slots, and {role}.v {shape[0]} of "
+                f"{shape[n]}"
+            )
+        struct.pages, struct.page_size = shape[0], shape[n]
+        tensor = struct.v if i else struct.k
+        tensor.dtype = STORED[dtype]
+        tensor.layout = lib.ROPE_LAYOUT_STRIDED
+        tensor.heads = 1 if h is None else shape[h]
+        tensor.head_dim = shape[-1]
+        tensor.stride_batch, tensor.stride_token = strides[0], strides[n]
+        tensor.stride_head = 0 if h is None else strides[h]
+        if scale is not None:
+            made[i] = tensor.scale = ffi.new("rope_scale*")
+            fill_scale(made[i], form_of(scale), scales[i], f"{letter}_scale", shape, (0, n, h))
+    place(struct, FusedKey.of(metas, cache.layout), template, sequences)
+    return struct, made
 
 
 def _cache(
@@ -242,49 +307,21 @@ def _cache(
     device, views = to[3], read_beside(None, None, cache, sequences, to, role == "cache")
     names = [n.replace("cache", role) if "cache" in n else f"{n} of the {role}" for n in NAMES]
     metas = [None if v is None else _there(v, n, device)[1] for v, n in zip(views, names, strict=True)]
-    slots = () if metas[4] is None else metas[4][0]
-    tokens = template.tokens * (template.batch if len(slots) == 1 else 1)
-    if slots and slots[-1] != tokens:
-        raise ValueError(
-            f"slots of the {role} are {slots[-1]}, and positions those of {tokens} tokens: a move needs a slot for "
-            "each token; a negative one skips it"
-        )
-    struct = ffi.new("rope_kv_cache*", {"struct_size": ffi.sizeof("rope_kv_cache")})
+    data: list[Any] = [(None, None)] * 2  # a View and a Meta each
+    for i, scale in enumerate(cache._scales or ()):
+        if scale is not None and scale.data is not None:
+            write = role == "cache" and scale.computed
+            data[i] = _read(scale.data, f"data of {'kv'[i]}_scale of the {role}", device, write)
+    struct, made = describe_cache(role, cache, metas, (data[0][1], data[1][1]), template, sequences, dims)
     kept += [struct, *views]
-    k_layout, v_layout = both_layouts(cache.layout)
-    for name, tensor, view, meta, layout in (
-        (names[2], struct.k, views[2], metas[2], k_layout),
-        (names[3], struct.v, views[3], metas[3], v_layout),
-    ):
-        scale = cache.k_scale if tensor == struct.k else cache.v_scale
-        if view is None or meta is None:
-            if scale is not None:
-                raise ValueError(f"{name[-1]}_scale of the {role} is a Scale, and {name} is None")
-            continue
-        check_dtype(name, meta[2], STORED)
-        shape, strides, dtype = in_channels(name, meta)
-        check_cache(name, shape, layout)
-        check_strides(name, shape, strides)
-        if tensor == struct.k:
-            check_channels(name, shape[-1], dims)
-        n, h = cache_axes(layout)
-        if struct.pages not in (0, shape[0]) or struct.page_size not in (0, shape[n]):
-            raise ValueError(
-                f"{role}.k has {struct.pages} pages of {struct.page_size} slots, and {role}.v {shape[0]} of "
-                f"{shape[n]}"
-            )
-        struct.pages, struct.page_size = shape[0], shape[n]
-        tensor.data = ffi.cast("void*", view[2])
-        tensor.dtype = STORED[dtype]
-        tensor.layout = lib.ROPE_LAYOUT_STRIDED
-        tensor.heads = 1 if h is None else shape[h]
-        tensor.head_dim = shape[-1]
-        tensor.stride_batch, tensor.stride_token = strides[0], strides[n]
-        tensor.stride_head = 0 if h is None else strides[h]
-        check_code(f"{name[-1]}_scale of the {role}", f"{name[-1]} of the {role}", dtype, scale)
-        if scale is not None:
-            _point_to_scale(tensor, scale, role, f"{name[-1]}_scale", shape, (0, n, h), device, kept)
-    place(struct, FusedKey.of(metas, cache.layout), template, sequences)
+    for x, view in ((struct.k, views[2]), (struct.v, views[3])):
+        if view is not None:
+            x.data = ffi.cast("void*", view[2])
+    if cache._scales is not None:
+        kept += [*made, *data]
+        for x, (view, _) in zip(made, data, strict=True):
+            if view is not None:
+                x.data = ffi.cast("void*", view[2])
     if views[6] is not None and device < 0:
         check_page_starts(views)
     addresses = {"slots": views[4], "page_table": views[5], "page_starts": views[6], "starts": views[7]}

@@ -151,7 +151,7 @@ def apply(tensors: list[Tensor], *rest: Any) -> list[Tensor]:
     return out
 
 
-def _refuse_lost_gradients(name: str, tensors: Any) -> None:
+def refuse_lost_gradients(name: str, tensors: Any) -> None:
     """Of an operator that writes, which takes no formula: a graph may be recorded without a gradient and run with one,
     which PyTorch would lose."""
     if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in tensors):
@@ -162,7 +162,7 @@ def _refuse_lost_gradients(name: str, tensors: Any) -> None:
 
 
 def apply_(tensors: list[Tensor], *rest: Any) -> None:
-    _refuse_lost_gradients("apply_", (*tensors, *rest))
+    refuse_lost_gradients("apply_", (*tensors, *rest))
     rope, call = call_of(tensors, *rest)
     rope._run(call)
 
@@ -178,7 +178,7 @@ def apply_fused_(
     cache_layout: str, slots: Any, page_table: Any, page_starts: Any, starts: Any, *rest: Any,
 ) -> None:  # fmt: skip
     """q_out and k_out: what is written, q and k themselves in place; of k None where it is stored alone."""
-    _refuse_lost_gradients("apply_fused_", (q, k, v, q_out, k_out, v_out, cache_k, cache_v, *rest))
+    refuse_lost_gradients("apply_fused_", (q, k, v, q_out, k_out, v_out, cache_k, cache_v, *rest))
     x, out, text, *arrays = _more_of(rest)
     scales, (k_scale, v_scale) = apart(scales_from(text, arrays))
     cache = None

@@ -16,7 +16,7 @@ from ._norm import Norms, checked_norms, norm_arrays
 from ._norm_gradients import apply_normed, apply_packed, without_gradient
 from ._operators import parts_of_packed, repeated
 from ._rope import Rope
-from ._rules import both_layouts, default_order, order_of_positions
+from ._rules import both_layouts, check_dtype, default_order, order_of_positions
 from ._tensor_arguments import is_dtensor, operator_arguments, tensor_of
 from ._types import BindOptions, check_options
 from ._watch import needs_dispatcher
@@ -100,10 +100,13 @@ def apply_packed_qkv(
 
     Raises what apply_qkv raises.
     """
+    if qkv is None:
+        raise TypeError("qkv is None, and must be a torch tensor")
     call = Call(qkv, None, positions, norms=checked_norms(norms))
     call, kv_repeat = _checked("apply_packed_qkv", rope, call, kv_repeat, options)
     heads, kv_heads = (_count(x, name) for name, x in (("heads", heads), ("kv_heads", kv_heads)))
     seen = _seen(rope, call, qkv)
+    check_dtype("qkv", _arrays.torch_dtype(qkv))
     form = (_grouped if grouped else _apart)(rope, call, qkv, heads, kv_heads)
     x, call, layout = form.qkv, form.call, form.call.layout
     assert isinstance(layout, str)

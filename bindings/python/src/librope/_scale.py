@@ -256,7 +256,8 @@ def scales_from(text: str, arrays: Any) -> AllScales | None:
     if not text:
         return None
     made: list[Scale | None] = []
-    for one, given, computed in zip(text.split(","), arrays[: len(NAMES)], arrays[len(NAMES) :], strict=True):
+    half = len(arrays) // 2
+    for one, given, computed in zip(text.split(","), arrays[:half], arrays[half:], strict=True):
         if not one:
             made.append(None)
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,10 +11,12 @@ from torch import Tensor
 from . import _arrays
 from ._call import Call, as_positions, layout_of
 from ._conventions import rule_of
-from ._core import OPERATIONS, ints
+from ._core import OPERATIONS, integer, ints, is_integer
+from ._int32 import LISTS, rows_of
+from ._kv_cache import KVCache
 from ._operators import REPEAT, SHARD
 from ._rope import Rope
-from ._rules import both_layouts, check_batch_repeat, check_offsets, check_words
+from ._rules import POSITIONS, both_layouts, check_batch_repeat, check_dtype, check_offsets, check_words
 from ._watch import wants_gradient
 
 _is_compiling = torch.compiler.is_compiling
@@ -63,8 +66,7 @@ def operator_arguments(rope: Rope, call: Call) -> tuple[Any, ...]:
         if isinstance(positions, Tensor):
             where = positions
             if where.dim() == 0 and not where.is_floating_point():
-                if where.dtype is torch.bool:
-                    raise TypeError("positions has dtype bool, and must be int32, int64 or float32")
+                check_dtype("positions", _arrays.torch_dtype(where), POSITIONS)
                 if where.is_cpu:  # one number may lie on the host, as elsewhere in torch
                     where = where.to(x.device)
                 # The same for every sequence, without a look at it.
@@ -111,18 +113,40 @@ def tensor_of(values: Any, name: str, x: Tensor) -> Any:
     if isinstance(values, Tensor):
         return values
     device = "meta" if x.is_meta else "cpu"
-    if isinstance(values, (list, tuple, range)):
+    if isinstance(values, LISTS):
         lists: Any = values
-        rows = len(lists) > 0 and isinstance(lists[0], (list, tuple, range))  # of a page_table
-        numbers = [ints(row, name) for row in lists] if rows else ints(lists, name)
+        rows = name == "page_table" and len(lists) > 0 and isinstance(lists[0], LISTS)
+        numbers = rows_of(lists, name) if rows else ints(lists, name)
         return torch.tensor(numbers, dtype=torch.int64, device=device)
-    values = as_positions(values)
+    values = as_positions(values, name)
     if isinstance(values, int):
         return values
     # Dynamo takes plain arrays of NumPy for tensors, which have no address.
     if not _is_compiling() or type(values) is not _arrays.ndarray:
         _arrays.read(values, name)  # raises for what is no array, or not one that other calls take
     return _copy_of(values, device)
+
+
+def cache_arguments(cache: KVCache | None, x: Tensor, sequences: Callable[[], Any]) -> tuple[Any, ...]:
+    """A cache as the operators have it: memory, layout, and where tokens go. x: beside which it stands. sequences: how
+    many the call has, for an int as starts."""
+    if cache is None:
+        return None, None, "", None, None, None, None
+    starts: Any = cache.starts
+    if not (_is_compiling() or isinstance(starts, (Tensor, torch.SymInt))) and is_integer(starts):
+        starts = integer(starts, "starts", "int32_t", low=0)  # numpy.int64(7) and the like, too
+    elif _is_compiling() and not isinstance(starts, (Tensor, int, list, tuple, range, type(None))):
+        starts = torch.as_tensor(starts)  # of NumPy: Dynamo's word for numpy.int64(7) is an array
+    if type(starts) in (int, torch.SymInt):
+        starts = torch.full((sequences(),), starts, dtype=torch.int32, device=x.device)
+    elif isinstance(starts, (list, tuple, range)):
+        starts = torch.tensor(ints(starts, "starts", "int32_t"), dtype=torch.int32, device="meta" if x.is_meta else "cpu")
+    places = (("slots", cache.slots), ("page_table", cache.page_table),
+              ("page_starts", cache.page_starts), ("starts", starts))  # fmt: skip
+    return (
+        cache.k, cache.v, ",".join(cache.layout) if isinstance(cache.layout, tuple) else cache.layout,
+        *[None if y is None else tensor_of(y, name, x) for name, y in places],
+    )  # fmt: skip
 
 
 def row_of(values: Any, name: str, x: Tensor) -> Tensor:

@@ -123,14 +123,11 @@ def refuse_prepared(*tensors: Any) -> None:
         )
 
 
-def refuse_move(*tensors: Any) -> None:
-    """Refuses a move in a cache where PyTorch would have to see it."""
-    if not is_direct(tensors):
-        raise NotImplementedError(
-            "move is not available in compiled or traced code, under torch.func or a dispatch mode, or for "
-            "subclasses of tensors: call it outside, or in a function under torch.compiler.disable"
-        )
-    if needs_dispatcher(*tensors):
+def refuse_move(tensors: Any) -> None:
+    """Refuses a move that would need a derivative."""
+    if _forward_ad._current_level >= 0 or (
+        _is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in tensors)
+    ):
         raise NotImplementedError(
             "move has no gradient, and one of its tensors requires a gradient, or a dual level is entered: use "
             "torch.no_grad(), or detach the tensors, outside of dual_level()"
@@ -147,17 +144,16 @@ def refuse_unseen_write() -> None:
         )
 
 
-def refuse_saved_mutation() -> None:
+def refuse_saved_mutation(
+    what: str = "out=, v=, cache= and norms= in place are", way: str = "use apply_qk without them, or apply_qk_"
+) -> None:
     """Of an operator that has more outputs than are given: torch.autograd.graph.allow_mutation_on_saved_tensors() asks
     all for their memory."""
     if _is_compiling() or not _dispatch_modes():
         return
     mode = getattr(torch.autograd.graph, "_CloneArgBeforeMutateMode", None)
     if mode is not None and any(isinstance(x, mode) for x in _dispatch_stack()):
-        raise NotImplementedError(
-            "out=, v=, cache= and norms= in place are not available under allow_mutation_on_saved_tensors(): use "
-            "apply_qk without them, or apply_qk_"
-        )
+        raise NotImplementedError(f"{what} not available under allow_mutation_on_saved_tensors(): {way}")
 
 
 def refuse_gradient(*tensors: Any) -> None:

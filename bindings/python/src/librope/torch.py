@@ -16,10 +16,11 @@ from . import _arrays
 from ._arrays import LEAST_ADDRESS
 from ._call import Call, layout_of
 from ._conventions import rule_of
-from ._core import COS_SIN_FORMATS, OPERATIONS, error, integer, ints, is_integer, number
+from ._core import COS_SIN_FORMATS, OPERATIONS, error, number
 from ._ffi import ffi, lib
 from ._kv_cache import NAMES as _BESIDE
 from ._kv_cache import arrays_of, scales_of, written_of
+from ._move_operator import move  # noqa: F401  (for Rope, which knows this module)
 from ._norm import NAMES as NORM_NAMES
 from ._norm import Normed, norm_arrays, norm_forms
 from ._norm_gradients import apply_normed, without_gradient
@@ -39,7 +40,15 @@ from ._rotation_gradients import rotation, rotation_by_rows, turned
 from ._rules import both_layouts
 from ._scale import DATA_NAMES, check_codes, given_and_computed, scale_arrays, text_of_scales
 from ._scale import NAMES as SCALE_NAMES
-from ._tensor_arguments import all_tensors, is_dtensor, operator_arguments, refuse_dtensors, row_of, tensor_of, text_of
+from ._tensor_arguments import (
+    all_tensors,
+    cache_arguments,
+    is_dtensor,
+    operator_arguments,
+    refuse_dtensors,
+    row_of,
+    text_of,
+)
 from ._tensor_step import (  # noqa: F401  (for _step.py and _prepared_append.py, which know this module)
     form_of,
     prepared_fits,
@@ -149,10 +158,7 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
     call.refuse(where, "cos_sin", "pool")
     if _functorch_active():
         raise NotImplementedError("v=, cache=, norms=, rest= and out= are not available under torch.func")
-    if not _is_compiling() and _is_tracing():  # Dynamo of torch 2.11 knows no _is_tracing()
-        raise NotImplementedError("torch.jit.trace does not record calls that write to a cache or to an output")
     tensors = all_tensors(q, k)
-    x = tensors[0]
     names = ("v", "cache.k", "cache.v"), NORM_NAMES, DATA_NAMES, ("rest", "out of q", "out of k", "out of v", "out of rest")
     for group, arrays in zip(names, (beside, normed, data, (call.rest, *out)), strict=True):
         for name, y in zip(group, arrays, strict=False):
@@ -168,28 +174,15 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
         # Also what others may run with a gradient later. Compiled code is for what it was given, where this costs more.
         if learns or not (why or (_is_compiling() and not _is_exporting())):
             return apply_normed(call, operator_arguments(rope, call))[:2]
+    if not _is_compiling() and _is_tracing():  # Dynamo of torch 2.11 knows no _is_tracing()
+        raise NotImplementedError("torch.jit.trace does not record calls that write to a cache or to an output")
     if in_place:
         out = (q, None if call.stores_k else k, None, None)
     else:
         q_out = _new_like(q) if out[0] is None and q is not None else out[0]
         k_out = _new_like(k) if out[1] is None and k is not None and not call.stores_k else out[1]
         out = (q_out, k_out, *out[2:])
-    layout: Any = ""
-    memory: tuple[Any, ...] = (None, None, "", None, None, None, None)
-    if cache is not None:
-        layout = ",".join(cache.layout) if isinstance(cache.layout, tuple) else cache.layout
-        starts = cache.starts
-        if not (_is_compiling() or isinstance(starts, (Tensor, torch.SymInt))) and is_integer(starts):
-            starts = integer(starts, "starts", "int32_t", low=0)  # numpy.int64(7) and the like, too
-        elif _is_compiling() and not isinstance(starts, (Tensor, int, list, tuple, range, type(None))):
-            starts = torch.as_tensor(starts)  # of NumPy: Dynamo's word for numpy.int64(7) is an array
-        if type(starts) in (int, torch.SymInt):
-            starts = torch.full((_sequences(rope, call),), starts, dtype=torch.int32, device=x.device)
-        elif isinstance(starts, (list, tuple, range)):
-            starts = torch.tensor(ints(starts, "starts", "int32_t"), dtype=torch.int32, device="meta" if x.is_meta else "cpu")
-        places = (("slots", cache.slots), ("page_table", cache.page_table),
-                  ("page_starts", cache.page_starts), ("starts", starts))  # fmt: skip
-        memory = (cache.k, cache.v, layout, *[None if y is None else tensor_of(y, n, x) for n, y in places])
+    memory = cache_arguments(cache, tensors[0], lambda: _sequences(rope, call))
     refuse_saved_mutation()
     apply_fused_op(
         q, k, v, *out[:3], *memory, *normed, norm_forms(call.norms), *operator_arguments(rope, call), call.rest, out[3],

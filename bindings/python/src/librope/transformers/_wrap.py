@@ -107,7 +107,7 @@ def make_wrapper(original: Any, kind: Kind, in_place: bool) -> Any:
         if in_place and not torch.compiler.is_compiling() and not needs_dispatcher(q, k, cos):
             try:
                 out = _torch.rotate_by_rows(*given, True, normed)
-            except ValueError:  # q, k, rows or weights share memory: nothing has been written
+            except ValueError:  # q and k, or one and its rows, share memory: nothing has been written
                 pass
         if out is None:
             out = _torch.rotate_by_rows(*given, False, normed)
