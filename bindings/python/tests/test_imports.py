@@ -8,7 +8,7 @@ import librope
 ORDER = (
     "_ffi _extra _replace _kv_mark _folder _dlpack _choices _core _digest _types _conventions _rules _frameworks _untraced _pool _arrays _int32 _shard "
     "_prompt _latent _scale _template _bound _immutable _kv_cache _norm _fused _move _call _step _backward _prepared _rows _changes "
-    "_config_text _prepared_append _prepare _rope _model _operators _watch _rotation_gradients _norm_gradients _tensor_step _dtensor _tensor_arguments _qkv _move_operator torch "
+    "_config_text _prepared_append _prepare _rope _model _watch _operators _rotation_gradients _norm_gradients _tensor_step _dtensor _tensor_arguments _qkv _move_operator torch "
     "jax transformers kv cli"
 ).split()
 # Plug-ins, which are imported when they are needed. Types alone do not count.

@@ -4,6 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
 import librope  # noqa: E402
 
 torch.set_num_threads(1)
@@ -154,3 +156,42 @@ def test_calls_that_are_refused_are_not_announced(way):
     changed = [not torch.equal(x, y) for x, y in zip(given, kept, strict=True)]
     assert any(changed)
     assert all(x._version > version for x, version, c in zip(given, before, changed, strict=True) if c)
+
+
+def turned_graph(q, k, memory):
+    ROPE.apply_qk_(q, k, POSITIONS)
+    return q, k
+
+
+def stored_graph(q, k, memory):
+    ROPE.apply_qk(q, k, POSITIONS, v=k, cache=librope.KVCache(*memory, layout="nhd", slots=SLOTS))
+    return memory
+
+
+def moved_graph(q, k, memory):
+    ROPE.move(librope.KVCache(memory[0], layout="nhd", slots=SLOTS), POSITIONS + 3, POSITIONS)
+    return memory[:1]
+
+
+@pytest.mark.parametrize("how", ["compiled without a backend", "replayed"])
+@pytest.mark.parametrize("graph", [turned_graph, stored_graph, moved_graph])
+def test_graphs_announce_what_they_write(graph, how):
+    """A backward that has kept such a tensor would else use what it has become."""
+    torch.manual_seed(0)
+    q, k = torch.randn(2, 1, 5, 3, 16).unbind()
+    q, k, memory = q.clone(), k.clone(), [torch.randn(2, 4, 3, 16) for _ in "kv"]
+    if how == "replayed":
+        run = make_fx(graph)(q.clone(), k.clone(), [x.clone() for x in memory])
+    else:
+        torch._dynamo.reset()
+        run = torch.compile(graph, backend="eager", fullgraph=True)
+    given = (q, k, *memory)
+    before = [x._version for x in given]
+    written = run(q, k, memory)
+    expected = [version + any(x is y for y in written) for x, version in zip(given, before, strict=True)]
+    assert [x._version for x in given] == expected
+    kept = torch.ones(3, 16, requires_grad=True)
+    y = (written[0] * kept).sum()
+    run(q, k, memory)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()

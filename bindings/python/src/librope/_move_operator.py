@@ -14,10 +14,10 @@ from ._kv_cache import KVCache
 from ._move import check_memory, describe_cache, memory_of, parts_of
 from ._operators import FLOPS, define, refuse_lost_gradients, rope_of
 from ._rules import INTEGERS, POSITIONS, cache_axes, check_dtype, check_vector, order_of_positions
-from ._scale import given_and_computed, scale_arrays, scales_from, text_of_scales, written_scales
+from ._scale import given_and_computed, scale_arrays, scales_from, text_of_scales
 from ._tensor_arguments import cache_arguments, refuse_dtensors, tensor_of
 from ._template import Template
-from ._watch import announce, refuse_move, refuse_saved_mutation
+from ._watch import refuse_move, refuse_saved_mutation
 
 _functorch_active = torch._C._are_functorch_transforms_active
 _is_compiling = torch.compiler.is_compiling
@@ -174,8 +174,6 @@ def move(
         *given_and_computed(written._scales or (None, None)),
         *("", None, None) if read is None else (text_of_scales(read._scales), *(scale_arrays(read._scales) or (None, None))),
     )  # fmt: skip
-    if not _is_compiling():
-        announce(k, written.v, *written_scales(written._scales))
 
 
 def _tensor(values: Any, name: str, x: Tensor) -> Tensor:

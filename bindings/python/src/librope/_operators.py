@@ -37,6 +37,7 @@ from ._rules import (
 from ._scale import DATA_NAMES, STORED, apart, check_codes, scale_arrays, scale_forms, scales_from
 from ._shard import Shard
 from ._template import Key, make_template
+from ._watch import announce
 
 #: Before the text of a shard, which stands where positions_layout does: a call has one of the two.
 SHARD = "shard "
@@ -442,7 +443,24 @@ def define(schema: str, implementation: Any, fake: Any) -> Any:
     for device in ("CPU", "CUDA"):
         _library.impl(name, implementation, device)
     torch.library.register_fake(f"librope::{name}", fake, lib=_library)
-    return getattr(torch.ops.librope, name).default
+    op = getattr(torch.ops.librope, name).default
+    written = [i for i, x in enumerate(op._schema.arguments) if x.alias_info is not None and x.alias_info.is_write]
+    if written:
+        _library.impl(name, _announcing(op, written), "ADInplaceOrView", with_keyset=True)
+    return op
+
+
+def _announcing(op: Any, written: list[int]) -> Any:
+    """An operator that has written when it tells autograd so, whoever calls it: graphs are replayed without librope."""
+
+    def call(keyset: Any, *arguments: Any) -> None:
+        with torch._C._AutoDispatchBelowADInplaceOrView():
+            op.redispatch(keyset & torch._C._after_ADInplaceOrView_keyset, *arguments)
+        for i in written:
+            x = arguments[i] if i < len(arguments) else None
+            announce(*x if isinstance(x, (list, tuple)) else (x,))
+
+    return call
 
 
 apply_op = define(f"apply(Tensor[] tensors, {CALL_SCHEMA}) -> Tensor[]", apply, _apply_fake)

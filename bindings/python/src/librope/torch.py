@@ -19,7 +19,7 @@ from ._conventions import rule_of
 from ._core import COS_SIN_FORMATS, OPERATIONS, error, number
 from ._ffi import ffi, lib
 from ._kv_cache import NAMES as _BESIDE
-from ._kv_cache import arrays_of, scales_of, written_of
+from ._kv_cache import arrays_of, scales_of
 from ._move_operator import move  # noqa: F401  (for Rope, which knows this module)
 from ._norm import NAMES as NORM_NAMES
 from ._norm import Normed, norm_arrays, norm_forms
@@ -128,8 +128,6 @@ def apply_qk_(rope: Rope, call: Call) -> None:
         raise NotImplementedError("torch.jit.trace does not record calls in place: use apply_qk")
     refuse_writes(*tensors)
     apply_in_place_op(tensors, *operator_arguments(rope, call))
-    if not _is_compiling():
-        announce(*tensors)
 
 
 def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) -> tuple[Any, Any]:
@@ -188,8 +186,6 @@ def apply_fused(rope: Rope, call: Call, out: tuple[Any, ...], in_place: bool) ->
         q, k, v, *out[:3], *memory, *normed, norm_forms(call.norms), *operator_arguments(rope, call), call.rest, out[3],
         text_of_scales(scales), *given_and_computed(scales),
     )  # fmt: skip
-    if not _is_compiling():
-        announce(*out, *written_of(call.scales, cache))
     return out[0], out[1]
 
 
