@@ -96,34 +96,39 @@ void Decode(const uint8_t* from, float* to, int64_t count, float scale) {
   });
 }
 
-// Four vectors at a time, as many as there are; returns where they end. kBounded: no product is
-// NaN, or beyond the largest code by more than a rounding.
+// Whole vectors, as many as there are, or four at a time where these become one; returns where they
+// end. kBounded: no product is NaN, or beyond the largest code by more than a rounding.
 template <class E, Code kCode, bool kBounded>
-HWY_INLINE int64_t EncodeFours(const typename E::Raw* elements, uint8_t* to, int64_t count,
-                               float inverse) {
+HWY_INLINE int64_t EncodeVectors(const typename E::Raw* elements, uint8_t* to, int64_t count,
+                                 float inverse) {
   const FullTag d;
   const auto by = hn::Set(d, inverse);
   const int n = LanesOf(d);
   int64_t first = 0;
+#if ROPE_PACKS_BYTES
   for (; first + 4 * n <= count; first += 4 * n) {
     hn::Vec<FullTag> values[4];
     for (int v = 0; v < 4; ++v) values[v] = hn::Mul(E::Load(d, elements + first + v * n), by);
-#if ROPE_PACKS_BYTES
     if (HWY_LIKELY(kBounded ||
                    !HasNan(values[0].raw, values[1].raw, values[2].raw, values[3].raw))) {
       StoreFourCodes<kCode, kBounded>(values, to + first);
-      continue;
+    } else {
+      for (int v = 0; v < 4; ++v) StoreCodes<kCode>(d, values[v], to + first + v * n);
     }
-#endif
-    for (int v = 0; v < 4; ++v) StoreCodes<kCode>(d, values[v], to + first + v * n);
   }
+#else
+  HWY_UNROLL(4)
+  for (; first + n <= count; first += n) {
+    StoreCodes<kCode>(d, hn::Mul(E::Load(d, elements + first), by), to + first);
+  }
+#endif
   return first;
 }
 
 template <class E, Code kCode>
 void Encode(const void* from, uint8_t* to, int64_t count, float inverse) {
   const auto* elements = static_cast<const typename E::Raw*>(from);
-  const int64_t first = EncodeFours<E, kCode, false>(elements, to, count, inverse);
+  const int64_t first = EncodeVectors<E, kCode, false>(elements, to, count, inverse);
   elements += first;
   to += first;
   ForEachVector(count - first, [&](auto d, int64_t i) HWY_ATTR {
@@ -273,7 +278,7 @@ void EncodeByComputed(const GroupedHeads& heads) {
     for (int i = 0; i < count; ++i) StoreScale(scales.dtype, scale_of[i], 0, stored[i]);
     if (kChannels != 0 && groups.AreFinite(bits)) {
       for (int i = 0; i < count; ++i) {
-        EncodeFours<E, kCode, true>(groups.from[i], codes_of[i], channels, inverse[i]);
+        EncodeVectors<E, kCode, true>(groups.from[i], codes_of[i], channels, inverse[i]);
       }
     } else {
       for (int i = 0; i < count; ++i) {
@@ -309,7 +314,6 @@ void DecodeQ8(const void* from, float* to, int64_t blocks) {
 // As Q8FromFloat of math/q8_0.h.
 template <class D>
 HWY_INLINE hn::Vec<hn::RebindToSigned<D>> Q8CodesOf(D d, hn::Vec<D> value) {
-  const hn::RebindToSigned<D> di;
   const auto most = hn::Set(d, LargestOf(Code::kInt8));
   const auto number = hn::IfThenZeroElse(hn::IsNaN(value), value);
   const auto limited = hn::Max(hn::Min(number, most), hn::Neg(most));
