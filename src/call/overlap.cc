@@ -1,18 +1,11 @@
 #include "call/overlap.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace rope {
 namespace {
-
-// Strides are mostly multiples of each other, of which one division is enough: std::gcd takes a
-// step for each bit.
-int64_t CommonDivisor(int64_t a, int64_t b) {
-  if (a == 0) return b;
-  while (b != 0) a = std::exchange(b, a % b);
-  return a;
-}
 
 // The bytes that the dimensions with strides below `cut` reach, and the greatest common divisor of
 // the strides from `cut` on.
@@ -28,7 +21,7 @@ Split SplitAt(const Footprint& a, int64_t cut) {
     if (a.strides[d] < cut) {
       split.window += (a.counts[d] - 1) * a.strides[d];
     } else {
-      split.pitch = CommonDivisor(split.pitch, a.strides[d]);
+      split.pitch = std::gcd(split.pitch, a.strides[d]);
     }
   }
   return split;
@@ -117,7 +110,7 @@ bool AreDisjoint(const Region& a, const Region& b) {
       const int64_t cut = from->strides[d];
       if (from->counts[d] == 1 || cut == 0) continue;
       const Split x = SplitAt(a.of, cut), y = SplitAt(b.of, cut);
-      const int64_t pitch = CommonDivisor(x.pitch, y.pitch);
+      const int64_t pitch = std::gcd(x.pitch, y.pitch);
       const int64_t gap = GapModulo(a, b, pitch);
       if (gap >= x.window && y.window <= pitch - gap) return true;  // no sum: it could wrap
     }

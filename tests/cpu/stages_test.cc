@@ -282,7 +282,7 @@ struct GroupsToCode {
   }
 
   // One channel after the other.
-  void Code8(Code code, std::vector<char>* codes, std::vector<char>* first_scales) const {
+  void CodeOneByOne(Code code, std::vector<char>* codes, std::vector<char>* first_scales) const {
     for (int32_t t = 0; t < tokens; ++t) {
       for (int32_t h = 0; h < heads; ++h) {
         const char* const head = from.data() + HeadOffset(from_strides, 0, t, h);
@@ -318,7 +318,7 @@ TEST_P(StagesTest, GroupsHaveTheCodesAndScalesOfTheirChannels) {
         std::vector<char> codes = groups.to, scales = groups.scale_bytes;
         std::vector<char> want = codes, want_scales = scales;
         EncodeGroupsOf(dtype, code)(groups.At(codes.data(), scales.data()));
-        groups.Code8(code, &want, &want_scales);
+        groups.CodeOneByOne(code, &want, &want_scales);
         ASSERT_TRUE(scales == want_scales) << "round " << round << ", " << dtype;
         ASSERT_TRUE(codes == want) << "round " << round << ", " << dtype << ", groups of "
                                    << groups.scales.group << ", code " << static_cast<int>(code);
