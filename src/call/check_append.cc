@@ -7,8 +7,10 @@
 #include "base/struct_size.h"
 #include "call/beside_shape.h"
 #include "call/check_cache.h"
+#include "call/check_norm.h"
 #include "call/check_scale.h"
 #include "call/check_token.h"
+#include "call/overlap.h"
 #include "call/slot_run.h"
 #include "call/tensor_kind.h"
 #include "math/element.h"
@@ -19,34 +21,33 @@
 namespace rope {
 namespace {
 
-// In all but address, head_dim and scale, and reserved fields of b are 0.
-bool AreAlike(const rope_tensor& a, const rope_tensor& b) {
-  return a.dtype == b.dtype && a.layout == b.layout && a.heads == b.heads &&
-         a.stride_batch == b.stride_batch && a.stride_token == b.stride_token &&
-         a.stride_head == b.stride_head && b.reserved == 0;
-}
-
 // Whether the cache keeps heads as they are, or as codes.
 bool Keeps(rope_dtype cached, rope_dtype dtype, const rope_tensor& k, const rope_tensor& v) {
   if (cached == dtype) return k.scale == nullptr && v.scale == nullptr;
   return IsCode(cached);
 }
 
+// Whether nothing is there behind v but norms.
+bool IsAllButNorms(const rope_fused& f) {
+  constexpr size_t kNorms = offsetof(rope_fused, q_norm), kBehind = offsetof(rope_fused, rest);
+  return IsZeroFrom<offsetof(rope_fused, v_out), kNorms>(f) && IsZeroFrom<kBehind>(f);
+}
+
 // Whether k and v, which are there, are described alike, and go to a contiguous cache, and nothing
 // else is in the structs, which are those of this version.
 bool IsAppend(const rope_context& context, const rope_qk_args& args) {
   const rope_fused& f = *args.fused;
-  if (f.struct_size != sizeof(f) || f.reserved != 0 || f.cache == nullptr) return false;
+  const rope_tensor &k = args.k, &v = f.v;
+  if (f.struct_size != sizeof(f) || f.cache == nullptr || !AreAlike(k, v)) return false;
   const rope_kv_cache& c = *f.cache;
-  if (c.struct_size != sizeof(c) || c.reserved != 0) return false;
-  if (!IsZeroFrom<offsetof(rope_fused, v_out)>(f) || !IsAbsent(args.k_out)) return false;
+  if (c.struct_size != sizeof(c) || (c.reserved | f.reserved) != 0) return false;
+  if (!IsAllButNorms(f) || !IsAbsent(args.k_out)) return false;
   const OperationRule& rule = kOperations[args.operation];
   if (!rule.is_cached || rule.has_from() || args.positions.batch_repeat > 1) return false;
-  const rope_tensor &k = args.k, &v = f.v;
   if (k.data == nullptr || v.data == nullptr || c.k.data == nullptr || c.v.data == nullptr) {
     return false;
   }
-  if (!AreAlike(k, v) || v.scale != nullptr || !AreAlike(c.k, c.v)) return false;
+  if (v.scale != nullptr || !AreAlike(c.k, c.v)) return false;
   const auto head_dim = [&](const rope_tensor& t) {
     return t.head_dim != 0 ? t.head_dim : context.head_dim;
   };
@@ -55,17 +56,6 @@ bool IsAppend(const rope_context& context, const rope_qk_args& args) {
   if (!Keeps(c.k.dtype, k.dtype, c.k, c.v) || c.k.heads != k.heads) return false;
   return c.pages >= 1 && c.page_size >= 1 && c.page_size <= kMaxPageSize;
 }
-
-// Bytes of memory.
-struct Range {
-  uintptr_t base, end;
-};
-Range RangeOf(const void* data, int64_t bytes) {
-  const auto base = reinterpret_cast<uintptr_t>(data);
-  return {base, base + static_cast<uintptr_t>(bytes)};
-}
-// No branch for each, here and below.
-bool AreApart(const Range& a, const Range& b) { return (a.end <= b.base) | (b.end <= a.base); }
 
 // The scales of k and of v in the cache, where these are codes.
 struct CachedScales {
@@ -93,7 +83,7 @@ bool ReadScales(const Call& call, const Names& names, const rope_kv_cache& c, in
 }
 
 // Whether v and the memory of the cache, of so many bytes, lie as they must, as ranges that do not
-// meet. `scales`: null, or those of the cache.
+// meet: without a branch for each. `scales`: null, or those of the cache.
 bool LieApart(const rope_fused& f, int64_t cache_bytes, const Shapes& shapes, const Tensor& q,
               const Tensor& k, const CachedScales* scales) {
   const Range v = RangeOf(f.v.data, shapes.k.in.extent),
@@ -104,7 +94,7 @@ bool LieApart(const rope_fused& f, int64_t cache_bytes, const Shapes& shapes, co
   };
   const rope_dtype cached = f.cache->k.dtype;
   bool apart = aligned(v, k.dtype) & aligned(k_cache, cached) & aligned(v_cache, cached);
-  apart &= (v.end >= v.base) & (k_cache.end >= k_cache.base) & (v_cache.end >= v_cache.base);
+  apart &= v.fits() & k_cache.fits() & v_cache.fits();
   apart &= AreApart(k_cache, v_cache) & AreApart(k_cache, v) & AreApart(v_cache, v);
   // What a call that turns one token reads and writes besides, with the scales of the cache.
   Range others[5];
@@ -124,7 +114,7 @@ bool LieApart(const rope_fused& f, int64_t cache_bytes, const Shapes& shapes, co
     const BesideShape& shape = scales->shapes[n];
     if (!shape.present) continue;
     const Range range = RangeOf(scales->of[n].data, shape.extent);
-    apart &= aligned(range, shape.dtype) & (range.end >= range.base);
+    apart &= aligned(range, shape.dtype) & range.fits();
     apart &= AreApart(range, k_cache) & AreApart(range, v_cache);
     apart &= !shape.written | AreApart(range, v);
     for (int i = 0; i < count; ++i) {
@@ -136,26 +126,56 @@ bool LieApart(const rope_fused& f, int64_t cache_bytes, const Shapes& shapes, co
   return apart;
 }
 
-// q in place and k of the only token.
-bool ReadToken(const rope_context& context, const rope_qk_args& args, Shapes* shapes,
-               Tensor tensors[3]) {
-  if (!IsAbsent(args.q_out)) return false;
+bool HasNorms(const rope_fused& f) {
+  return f.q_norm != nullptr || f.k_norm != nullptr || f.v_norm != nullptr;
+}
+
+// Whether the norms of q, k and v are as they must be. Apart: most calls have none.
+__attribute__((noinline)) bool ReadNorms(const Call& call, const rope_qk_args& args,
+                                         const Shapes& shapes, const Tensor* tensors,
+                                         FusedPlan* fused) {
+  const rope_fused& f = *args.fused;
+  const OperationRule& rule = kOperations[args.operation];
+  if (!rule.takes_rows || rule.is_gradient()) return false;
+  const auto read = [&](Normed which, const rope_norm* norm, const NormedTensor& normed, Norm* to) {
+    GradientShapes none;
+    return CheckNorm(call, kNormNames[which], norm, normed, DataOf::kCall, to, &none) == ROPE_OK;
+  };
+  const auto read_turned = [&](Normed which, const rope_norm* norm, const TensorShape& shape,
+                               int32_t n, Norm* to) {
+    if (norm == nullptr) return true;
+    if (!shape.present) return false;
+    const Tensor& t = tensors[n];
+    const auto channels = static_cast<int32_t>(shape.in.width / ElementSize(t.dtype));
+    fused->norms[n] = to;
+    return read(which, norm, {t.dtype, t.heads, channels, true, true, false}, to);
+  };
+  if (!read_turned(kQ, f.q_norm, shapes.q, 0, &fused->q_norm)) return false;
+  if (!read_turned(kK, f.k_norm, shapes.k, shapes.q.present, &fused->k_norm)) return false;
+  if (f.v_norm == nullptr) return true;
+  if (IsAbsent(f.v)) return false;
+  const NormedTensor v = {f.v.dtype, f.v.heads, f.v.head_dim, false, true, false};
+  return read(kNormedV, f.v_norm, v, &fused->v_norm);
+}
+
+// q in place and, if it has one, k of the only token.
+__attribute__((always_inline)) inline bool ReadToken(const rope_context& context,
+                                                     const rope_qk_args& args, bool has_k,
+                                                     Shapes* shapes, Tensor tensors[3]) {
   TensorShape &q = shapes->q, &k = shapes->k;
-  q.in_place = k.in_place = k.present = k.cached = true;
+  q.in_place = k.in_place = k.cached = true;
   q.present = !IsAbsent(args.q);
+  k.present = has_k;
   q.cached = false;
-  if (!q.present) return ReadHeads(context, args.k, &tensors[0], &k.in);
-  return ReadHeads(context, args.q, &tensors[0], &q.in) &&
-         ReadHeads(context, args.k, &tensors[1], &k.in) &&
-         ReachApart(args.q.data, q.in, args.k.data, k.in);
+  if (q.present && !ReadHeads(context, args.q, &tensors[0], &q.in)) return false;
+  if (has_k && !ReadHeads(context, args.k, &tensors[q.present], &k.in)) return false;
+  return !q.present || !has_k || ReachApart(args.q.data, q.in, args.k.data, k.in);
 }
 
 // The place of the only token is looked up once, for k and v, and for their scales. It is an output
 // as any then.
 void PlaceToken(Tensor* k, FusedPlan* fused) {
-  const Slot slot = WithPageOf(fused->slots.page_size, [&](auto page_of) {
-    return SlotOf(fused->slots, Token{}, 1, page_of);
-  });
+  const Slot slot = SlotOfOnlyToken(fused->slots);
   if (slot.page < 0) return;
   const int64_t offset = TokenOffset(k->out_strides, slot.page, slot.index);
   Copy& v = fused->copies.of[0];
@@ -178,7 +198,7 @@ bool CheckAppend(const Call& call, const Names& names, const rope_qk_args& args,
   const rope_context& context = call.context;
   if (!IsAppend(context, args)) return false;
   const bool one = call.batch == 1 && call.tokens == 1 && positions.place == PositionSource::kRows;
-  if (!one || !ReadToken(context, args, shapes, tensors)) {
+  if (!one || !IsAbsent(args.q_out) || !ReadToken(context, args, true, shapes, tensors)) {
     shapes->q.cached = false;
     shapes->k.cached = true;
     if (CheckShapes(call, names, args, DataOf::kCall, shapes, tensors) != ROPE_OK) return false;
@@ -195,6 +215,7 @@ bool CheckAppend(const Call& call, const Names& names, const rope_qk_args& args,
   if ((codes && !ReadScales(call, names, c, channels, &scales)) ||
       !DescribePages(c, BytesOf(c.k.dtype, channels), &k.out_strides, &bytes) ||
       !LieApart(*args.fused, bytes, *shapes, tensors[0], k, codes ? &scales : nullptr) ||
+      (HasNorms(*args.fused) && !ReadNorms(call, args, *shapes, tensors, fused)) ||
       CheckCache(call, "", c, positions, &fused->slots) != ROPE_OK) {
     return false;
   }
@@ -215,7 +236,7 @@ bool CheckAppend(const Call& call, const Names& names, const rope_qk_args& args,
   v.heads = k.heads;
   v.dtype = k.dtype;
   v.output.SetLike(c.v.dtype);
-  v.norm = nullptr;
+  v.norm = args.fused->v_norm != nullptr ? &fused->v_norm : nullptr;
   if (codes) {
     Output& of_k = fused->outputs[fused->cached];
     of_k.SetLike(c.k.dtype);
@@ -224,10 +245,28 @@ bool CheckAppend(const Call& call, const Names& names, const rope_qk_args& args,
     v.output.scales_at = kCacheVScales;
     v.output.scales = scales.of[1];
     fused->converts = true;
+    for (const Norm* norm : {fused->norms[fused->cached], v.norm}) {
+      if (norm != nullptr && norm->span == ROPE_NORM_SPAN_ALL_HEADS) return false;
+    }
   }
   fused->dropped = c.dropped;
   if (one && context.backend->host_memory) PlaceToken(&k, fused);
   return true;
+}
+
+bool CheckNormedToken(const Call& call, const rope_qk_args& args, Shapes* shapes, Tensor tensors[3],
+                      FusedPlan* fused) {
+  const rope_fused& f = *args.fused;
+  if (f.struct_size != sizeof(f) || f.reserved != 0 || f.cache != nullptr) return false;
+  if (!IsAbsent(f.v) || !IsAllButNorms(f) || !IsAbsent(args.q_out) || !IsAbsent(args.k_out)) {
+    return false;
+  }
+  const bool has_k = !IsAbsent(args.k);
+  if (!ReadToken(call.context, args, has_k, shapes, tensors)) return false;
+  shapes->k.cached = false;
+  fused->copies.count = 0;
+  for (int n = 0; n < shapes->count(); ++n) fused->outputs[n].SetLike(tensors[n].dtype);
+  return HasNorms(f) && ReadNorms(call, args, *shapes, tensors, fused);
 }
 
 }  // namespace rope

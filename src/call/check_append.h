@@ -1,7 +1,7 @@
 // The short way through the checks of a call with rope_fused, for what an engine does for each
 // token and layer: k and v, which are described alike, go to a contiguous cache, as they are or in
-// 8 bits, and nothing else is done besides. It only says whether all is right, in few
-// instructions. check_fused.h is for every call, and says what is wrong.
+// 8 bits, heads may be normed before, and nothing else is done besides. It only says whether all is
+// right, in few instructions. check_fused.h is for every call, and says what is wrong.
 #ifndef LIBROPE_SRC_CALL_CHECK_APPEND_H_
 #define LIBROPE_SRC_CALL_CHECK_APPEND_H_
 
@@ -19,6 +19,11 @@ namespace rope {
 bool CheckAppend(const Call& call, const Names& names, const rope_qk_args& args,
                  const PositionSource& positions, Shapes* shapes, Tensor tensors[3],
                  FusedPlan* fused);
+
+// The same of a call on one token, all but whose tensors and rope_fused has been looked at, and
+// which has no cache: q and k are normed, or one of them, and turn in place.
+bool CheckNormedToken(const Call& call, const rope_qk_args& args, Shapes* shapes, Tensor tensors[3],
+                      FusedPlan* fused);
 
 }  // namespace rope
 

@@ -116,43 +116,57 @@ class Regions {
   int count_ = 0, first_;
 };
 
-// Whether all lies as it mostly does without what few calls have: aligned, inside the address
-// space, and in ranges that meet no other. No branch for each: what is not so is looked at by
-// CheckEach, which says what is wrong, if anything is. `in_place`: v_out is v.
+// Whether b, which begins so many bytes behind a, and a step alike from page to page and from slot
+// to slot, and are apart in a slot: parts of the rows of a cache, as codes and their scales are.
+bool ArePartsOfRows(const Footprint& a, const Footprint& b, uint64_t gap) {
+  const auto in_slot = [](const Footprint& of) {
+    return static_cast<uint64_t>((of.counts[2] - 1) * of.strides[2] + of.width);
+  };
+  const int64_t row = a.strides[1];
+  return (a.counts[1] == b.counts[1]) & (a.strides[0] == b.strides[0]) & (row == b.strides[1]) &
+         (in_slot(a) <= gap) & (gap + in_slot(b) <= static_cast<uint64_t>(row)) &
+         (a.strides[0] - row >= (a.counts[1] - 1) * row);
+}
+
+// Whether all lies as it mostly does: aligned, inside the address space, and in ranges that meet no
+// other, or as parts of rows. No branch for each of what every call has: what is not so is looked
+// at by CheckEach, which says what is wrong, if anything is. `same`: which are in place, by bits.
 bool LieApart(const Shapes& shapes, const Tensor tensors[3], const FusedShapes& fused_shapes,
-              const FusedAddresses& addresses, bool in_place) {
+              const FusedAddresses& addresses, unsigned same) {
   struct {
-    uintptr_t base, end;
+    Range range;
     bool written;
-  } ranges[4 + kRest];
+    const Footprint* of;  // null: q, k and their outputs
+  } before[4 + kBesides];
   int count = 0;
-  const auto add = [&](const void* data, int64_t extent, bool written) {
-    const auto base = reinterpret_cast<uintptr_t>(data);
-    ranges[count++] = {base, base + static_cast<uintptr_t>(extent), written};
+  const auto add = [&](const Range& range, bool written, const Footprint* of) {
+    before[count++] = {range, written, of};
   };
   const auto add_pair = [&](const Tensor& t, const TensorShape& shape) {
     if (!shape.present) return;
-    add(t.in, shape.in.extent, shape.in_place && !shape.only_read());
-    if (!shape.in_place) add(t.out, shape.out.extent, true);
+    add(RangeOf(t.in, shape.in.extent), shape.in_place && !shape.only_read(), nullptr);
+    if (!shape.in_place) add(RangeOf(t.out, shape.out.extent), true, nullptr);
   };
   add_pair(tensors[0], shapes.q);
   add_pair(tensors[shapes.k_at()], shapes.k);
   bool apart = true;
-  for (int which = 0; which < kRest; ++which) {
+  for (int which = 0; which < fused_shapes.count; ++which) {
     const BesideShape& shape = fused_shapes.beside[which];
     if (!shape.present) continue;
-    add(addresses.beside[which], shape.extent, which != kV || in_place);
-    const auto& [base, end, written] = ranges[count - 1];
-    apart &= (base & static_cast<uintptr_t>(shape.element - 1)) == 0;
-    apart &= base < end;
-    if (which == kVOut && in_place) {
-      --count;
-      continue;
+    const Range range = RangeOf(addresses.beside[which], shape.extent);
+    apart &= (range.base & static_cast<uintptr_t>(shape.element - 1)) == 0;
+    apart &= range.base < range.end;
+    const bool in_place = (same >> which & 1) != 0, written = shape.written | in_place;
+    if (in_place && shape.written) continue;  // its input is there, or will be
+    for (int i = 0; i < count; ++i) {
+      if (AreApart(before[i].range, range) | !(before[i].written | written)) continue;
+      const Footprint* const of = before[i].of;
+      const uintptr_t base = before[i].range.base;
+      if (of == nullptr) return false;
+      apart &= range.base >= base ? ArePartsOfRows(*of, shape.of, range.base - base)
+                                  : ArePartsOfRows(shape.of, *of, base - range.base);
     }
-    for (int i = 0; i < count - 1; ++i) {
-      const auto& before = ranges[i];
-      apart &= !((before.base < end) & (base < before.end) & (before.written | written));
-    }
+    add(range, written, &shape.of);
   }
   return apart;
 }
@@ -276,8 +290,7 @@ rope_status CheckFusedAddresses(const Call& call, const Names& names, const Shap
   void* const* const at = addresses.beside;
   const unsigned same = WhatIsInPlace(fused_shapes, addresses);
   const bool gathers = fused->gathered != FusedPlan::kNone;
-  if (fused_shapes.count != kRest || fused_shapes.has_gradients ||
-      !LieApart(shapes, tensors, fused_shapes, addresses, same != 0)) {
+  if (fused_shapes.has_gradients || !LieApart(shapes, tensors, fused_shapes, addresses, same)) {
     if (rope_status s =
             CheckEach(call, names, shapes, tensors, fused_shapes, addresses, *fused, same)) {
       return s;

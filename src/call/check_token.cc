@@ -32,14 +32,19 @@ bool ReadPosition(const rope_positions& p, WholeSource* source) {
   return (reinterpret_cast<uintptr_t>(source->data) & (narrow ? 3 : 7)) == 0;
 }
 
+// All but positions and tensors.
+__attribute__((always_inline)) inline bool IsOneToken(const rope_context& context,
+                                                      const rope_qk_args& args) {
+  if (((args.batch ^ 1) | (args.tokens ^ 1)) != 0 || !context.has_one_row) return false;
+  if (args.cos_sin != nullptr || args.stream != nullptr) return false;
+  return args.runner == nullptr || args.runner->parallel_for != nullptr;
+}
+
 // All but the tensors.
 __attribute__((always_inline)) inline bool DescribePlace(const rope_context& context,
                                                          const rope_qk_args& args,
                                                          WholeSource* positions) {
-  if (((args.batch ^ 1) | (args.tokens ^ 1)) != 0 || !context.has_one_row) return false;
-  if (args.cos_sin != nullptr || args.stream != nullptr) return false;
-  if (args.runner != nullptr && args.runner->parallel_for == nullptr) return false;
-  return kOperations[args.operation].positions == Positions::kPlaces &&
+  return IsOneToken(context, args) && kOperations[args.operation].positions == Positions::kPlaces &&
          ReadPosition(args.positions, positions);
 }
 
@@ -86,6 +91,15 @@ __attribute__((always_inline)) inline bool DescribeHeads(const rope_context& con
 
 bool ReadPlace(const rope_context& context, const rope_qk_args& args, WholeSource* positions) {
   return DescribePlace(context, args, positions);
+}
+
+bool ReadMovedPlace(const rope_context& context, const rope_qk_args& args, WholeSource* positions,
+                    WholeSource* from) {
+  if (!IsOneToken(context, args) || !ReadPosition(args.positions, positions)) return false;
+  const bool by_distance = kOperations[args.operation].by_distance();
+  if (by_distance && positions->type == WholeSource::kNone) return false;
+  const rope_positions* const before = args.fused->from_positions;
+  return before == nullptr || ReadPosition(*before, from);
 }
 
 bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor, Reach* reach) {

@@ -24,6 +24,11 @@ int32_t CheckToken(const rope_context& context, const rope_qk_args& args, WholeS
 // `positions` is complete.
 bool ReadPlace(const rope_context& context, const rope_qk_args& args, WholeSource* positions);
 
+// The same of a call that reads keys in slots, by any operation. `from` is complete, too, where it
+// has positions before.
+bool ReadMovedPlace(const rope_context& context, const rope_qk_args& args, WholeSource* positions,
+                    WholeSource* from);
+
 // Whether q or k of such a call is described as it must be. Then `tensor` is complete, in place,
 // and `reach` is what it takes of memory.
 bool ReadHeads(const rope_context& context, const rope_tensor& t, Tensor* tensor, Reach* reach);

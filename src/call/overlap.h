@@ -38,6 +38,21 @@ bool AreEqual(const Footprint& a, const Footprint& b);
 // For tensors in one packed buffer, too, and for such parts of the pages of a cache.
 bool AreDisjoint(const Region& a, const Region& b);
 
+// All bytes from one to another.
+struct Range {
+  uintptr_t base, end;
+
+  bool fits() const { return end >= base; }
+};
+inline Range RangeOf(const void* data, int64_t bytes) {
+  const auto base = reinterpret_cast<uintptr_t>(data);
+  return {base, base + static_cast<uintptr_t>(bytes)};
+}
+// Without a branch for each.
+inline bool AreApart(const Range& a, const Range& b) {
+  return (a.end <= b.base) | (b.end <= a.base);
+}
+
 // The bytes of a tensor in memory.
 struct Memory {
   const char* name;

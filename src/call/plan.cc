@@ -7,6 +7,7 @@
 #include "call/check_append.h"
 #include "call/check_fused.h"
 #include "call/check_fused_addresses.h"
+#include "call/check_move.h"
 #include "call/check_positions.h"
 #include "call/check_rows.h"
 #include "call/check_source.h"
@@ -38,7 +39,7 @@ rope_status CheckPlace(const Call& call, const char* name, const rope_runner* ru
 }
 
 // SHIFT goes by distances, which are no positions; REROTATE from other positions.
-rope_status CheckMove(const char* function, const rope_qk_args& args) {
+rope_status CheckDistances(const char* function, const rope_qk_args& args) {
   const rope_position_kind kind = args.positions.kind;
   if (kOperations[args.operation].has_from()) {
     if (args.fused != nullptr) return ROPE_OK;  // the rest is ReadFused's
@@ -67,8 +68,9 @@ rope_status ReadSource(const Call& call, const rope_qk_args& args, Plan* plan) {
             CheckPositions(call, "args->positions.", args.positions, &plan->positions)) {
       return s;
     }
-    return kOperations[args.operation].positions != Positions::kPlaces ? CheckMove(function, args)
-                                                                       : ROPE_OK;
+    return kOperations[args.operation].positions != Positions::kPlaces
+               ? CheckDistances(function, args)
+               : ROPE_OK;
   }
   if (!IsZero(args.positions)) {
     return Fail(ROPE_ERROR_INVALID_ARGUMENT,
@@ -148,17 +150,47 @@ __attribute__((always_inline)) inline rope_status PlanTensors(const Call& call, 
   return CheckAddresses(call, names, *shapes, AddressesOf(args), plan->tensors);
 }
 
-// What a decoding engine calls for each layer: the only token of the call goes to a cache. Apart:
-// its stack is not that of every call.
-__attribute__((noinline)) bool PlanAppendOfToken(const Call& call, const Names& names,
-                                                 const rope_qk_args& args, Plan* plan,
-                                                 Shapes* shapes, FusedPlan* fused) {
-  if (!ReadPlace(call.context, args, &plan->positions)) return false;
-  fused->Clear();
-  if (!CheckAppend(call, names, args, plan->positions, shapes, plan->tensors, fused)) return false;
+// What a decoding engine calls for each layer: the only token of the call goes to a cache, or moves
+// there, or is normed. Apart: its stack is not that of every call.
+__attribute__((noinline)) bool PlanOneToken(const Call& call, const Names& names,
+                                            const rope_qk_args& args, Plan* plan, Shapes* shapes,
+                                            FusedPlan* fused) {
+  if (args.fused->struct_size != sizeof(rope_fused)) return false;
+  if (args.fused->source != nullptr) {
+    if (!ReadMovedPlace(call.context, args, &plan->positions, &fused->from)) return false;
+    fused->Clear();
+    bool compares;
+    if (!CheckMove(call, args, plan->positions, plan->tensors, fused, &compares)) return false;
+    plan->tensor_count = 1;
+  } else {
+    if (!ReadPlace(call.context, args, &plan->positions)) return false;
+    fused->Clear();
+    if (args.fused->cache != nullptr
+            ? !CheckAppend(call, names, args, plan->positions, shapes, plan->tensors, fused)
+            : !CheckNormedToken(call, args, shapes, plan->tensors, fused)) {
+      return false;
+    }
+    plan->tensor_count = shapes->count();
+  }
   plan->fused = fused;
-  plan->tensor_count = shapes->count();
   return true;
+}
+
+// The positions before, of operations that have them.
+rope_status ReadFrom(const Call& call, const rope_qk_args& args, const rope_positions* from,
+                     const Plan& plan, FusedPlan* fused) {
+  if (from == nullptr) return ROPE_OK;
+  constexpr char kFields[] = "args->fused->from_positions->",
+                 kName[] = "args->fused->from_positions";
+  if (rope_status s = CheckPositions(call, kFields, *from, &fused->from)) return s;
+  if (rope_status s = CheckBothRuns(call, fused->from, plan.positions)) return s;
+  if (BatchRepeatOf(*from) != plan.batch_repeat) {
+    return Fail(ROPE_ERROR_INVALID_ARGUMENT,
+                "%s: %sbatch_repeat (%lld) must be that of args->positions (%lld)", call.function,
+                kFields, static_cast<long long>(from->batch_repeat),
+                static_cast<long long>(args.positions.batch_repeat));
+  }
+  return CheckValidity(call, kName, fused->from, plan.batch_repeat);
 }
 
 // Whether some output is not like its input. Which row a repeated head has would be a guess.
@@ -229,12 +261,22 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
   if (plan->has_rows) plan->positions = PositionSource{};  // sequences are the batch rows
   plan->fused = fused;
   fused->Clear();
-  if (args.fused != nullptr && data_of == DataOf::kCall && plan->row_heads == 1 &&
-      CheckAppend(call, names, args, plan->positions, shapes, plan->tensors, fused)) {
-    plan->tensor_count = shapes->count();
-    return ROPE_OK;
+  if (args.fused != nullptr && data_of == DataOf::kCall && plan->row_heads == 1) {
+    bool compares;
+    if (CheckAppend(call, names, args, plan->positions, shapes, plan->tensors, fused)) {
+      plan->tensor_count = shapes->count();
+      return ROPE_OK;
+    }
+    if (CheckMove(call, args, plan->positions, plan->tensors, fused, &compares)) {
+      plan->tensor_count = 1;
+      const rope_positions* const from = args.fused->from_positions;
+      if (rope_status s = ReadFrom(call, args, from, *plan, fused)) return s;
+      return compares
+                 ? CheckMoves(call, fused->source, fused->slots, plan->positions, &fused->in_place)
+                 : ROPE_OK;
+    }
+    fused->Clear();
   }
-  fused->Clear();
   FusedArgs given;
   FusedShapes own_shapes;
   if (fused_shapes == nullptr) fused_shapes = &own_shapes;
@@ -256,24 +298,7 @@ __attribute__((noinline)) rope_status PlanFused(const Call& call, const Names& n
   }
   if (rope_status s = CheckConversions(call, names, *shapes, *plan, fused)) return s;
   if (rope_status s = CheckSums(call, names, *shapes, data_of, *plan, fused)) return s;
-  if (const rope_positions* const from = given.fused->from_positions) {
-    if (rope_status s =
-            CheckPositions(call, "args->fused->from_positions->", *from, &fused->from)) {
-      return s;
-    }
-    if (rope_status s = CheckBothRuns(call, fused->from, plan->positions)) return s;
-    if (BatchRepeatOf(*from) != plan->batch_repeat) {
-      return Fail(ROPE_ERROR_INVALID_ARGUMENT,
-                  "%s: args->fused->from_positions->batch_repeat (%lld) must be that of "
-                  "args->positions (%lld)",
-                  call.function, static_cast<long long>(from->batch_repeat),
-                  static_cast<long long>(args.positions.batch_repeat));
-    }
-    if (rope_status s =
-            CheckValidity(call, "args->fused->from_positions", fused->from, plan->batch_repeat)) {
-      return s;
-    }
-  }
+  if (rope_status s = ReadFrom(call, args, given.fused->from_positions, *plan, fused)) return s;
   if (data_of == DataOf::kApplication) return ROPE_OK;
   if (rope_status s =
           CheckAddresses(call, names, *shapes, AddressesOf(args), fused->outputs, plan->tensors)) {
@@ -339,7 +364,7 @@ rope_status MakePlan(const char* function, const Names& names, const rope_contex
   if (plan->tensor_count != 0) return ROPE_OK;
   const Call call = {function, *context, args->batch, args->tokens};
   if (args->fused != nullptr && data_of == DataOf::kCall &&
-      PlanAppendOfToken(call, names, *args, plan, shapes, fused)) {
+      PlanOneToken(call, names, *args, plan, shapes, fused)) {
     return ROPE_OK;
   }
   if (rope_status s = CheckSizes(call, names.args)) return s;

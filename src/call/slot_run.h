@@ -22,6 +22,12 @@ auto WithPageOf(int32_t page_size, const Apply& apply) {
   return apply(QuotientByPower{__builtin_ctz(static_cast<uint32_t>(page_size))});
 }
 
+// That of a call on one token.
+inline Slot SlotOfOnlyToken(const SlotSource& slots) {
+  return WithPageOf(slots.page_size,
+                    [&](auto page_of) { return SlotOf(slots, Token{}, 1, page_of); });
+}
+
 // Tokens whose slots follow each other, beginning with `first`; of a page below 0 they have none.
 struct SlotRun {
   Slot first;

@@ -39,6 +39,13 @@ inline bool IsAbsent(const rope_tensor& t) {
          (t.stride_batch | t.stride_token | t.stride_head | t.reserved) == 0 && t.scale == nullptr;
 }
 
+// In all but address, head_dim and scale, and reserved fields of b are 0.
+inline bool AreAlike(const rope_tensor& a, const rope_tensor& b) {
+  return a.dtype == b.dtype && a.layout == b.layout && a.heads == b.heads &&
+         a.stride_batch == b.stride_batch && a.stride_token == b.stride_token &&
+         a.stride_head == b.stride_head && b.reserved == 0;
+}
+
 inline bool IsWhole(const rope_context& context, const rope_tensor& t) {
   return t.head_dim == 0 || t.head_dim == context.head_dim;
 }

@@ -165,6 +165,14 @@ void CopyBeside(const FusedPlan& fused, const Slot& slot) {
   });
 }
 
+void NormBeside(const Plan& plan, const Kernels& kernels, const FusedPlan& fused,
+                const Slot& slot) {
+  ForEachBeside(fused, slot, [&](const Copy& copy, char* out, const Place&) {
+    if (copy.norm == nullptr) return CopyHeads(copy, copy.in, out, 1, CopyBytes);
+    NormCopy(plan, kernels, copy, copy.in, out, 0, 1);
+  });
+}
+
 void ConvertBeside(const Plan& plan, const Kernels& kernels, const FusedPlan& fused,
                    const Slot& slot) {
   ForEachBeside(fused, slot, [&](const Copy& copy, char* out, const Place& place) {

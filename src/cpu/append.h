@@ -103,6 +103,8 @@ bool CopyCanStream(const Copy& copy);
 
 // What the only token of a call has besides q and k, as it is: to outputs, or to its slot.
 void CopyBeside(const FusedPlan& fused, const Slot& slot);
+// The same where some of it is normed.
+void NormBeside(const Plan& plan, const Kernels& kernels, const FusedPlan& fused, const Slot& slot);
 // The same where outputs may have another dtype, too.
 void ConvertBeside(const Plan& plan, const Kernels& kernels, const FusedPlan& fused,
                    const Slot& slot);

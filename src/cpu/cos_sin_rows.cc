@@ -462,6 +462,14 @@ void RoundRows(const Kernels& kernels, rope_dtype dtype, RowOrder order, int pai
   for (int i = 0; i < 2 * count; ++i) kernels.round_row[dtype - 1](rows + i * width, values);
 }
 
+bool MakeRowOfMove(const Plan& plan, const Kernels& kernels, RowOrder order, float* row) {
+  if (!MakesRows(plan, kernels, order)) return false;
+  const int width = RowWidth(order, plan.context->pairs);
+  alignas(64) float spare[4 * kMaxPairs];
+  MakeRowBetween(plan, kernels, 0, 0, 0, order, width, spare, row, row + width);
+  return true;
+}
+
 void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, int32_t row_head,
                RowBuffer* buffer) {
   buffer->batch = batch;

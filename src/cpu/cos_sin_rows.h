@@ -54,6 +54,10 @@ struct RowBuffer {
 void RoundRows(const Kernels& kernels, rope_dtype dtype, RowOrder order, int pairs, int count,
                float* rows);
 
+// REROTATE of the only token of a call, whose heads have one row: that row in an order, followed by
+// nothing. False where rows cannot be made in that order at once: nothing has been written then.
+bool MakeRowOfMove(const Plan& plan, const Kernels& kernels, RowOrder order, float* row);
+
 // Tokens [first, first + count) of a batch row, and one of the rows of each. Reads the caller's
 // rows, if the call has any.
 void StartRows(const Plan& plan, int64_t batch, int64_t first, int count, int32_t row_head,

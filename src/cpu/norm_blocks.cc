@@ -1,19 +1,6 @@
 #include "cpu/norm_blocks.h"
 
-#include "math/element.h"
-
 namespace rope::cpu {
-namespace {
-
-// Whether channels of a normed tensor outside the span are written, too.
-bool WritesRest(const Job& job, int n) {
-  const Tensor& t = job.norms->given[n];
-  return job.fused->norms[n]->channels != job.plan.context->rotary_dim &&
-         (t.in == t.out || t.copies_rest);
-}
-
-}  // namespace
-
 NormOf NormOfTensor(const Job& job, int n) {
   return {job.course.kernels, *job.plan.context, *job.fused->norms[n], job.tensors[n]};
 }
@@ -23,7 +10,8 @@ OnePass OnePassOf(const Job& job, int n) {
   const Kernels::Rotation& rotation = job.course.kernels.normed_rotations[t.dtype - 1][RoundingOf(
       *job.fused->norms[n], t.dtype)][job.course.order];
   return {job.course.order, rotation.order,
-          job.streams[n] ? rotation.rotate_streaming : rotation.rotate, WritesRest(job, n)};
+          job.streams[n] ? rotation.rotate_streaming : rotation.rotate,
+          WritesRest(*job.plan.context, *job.fused->norms[n], job.norms->given[n])};
 }
 
 bool NormsApart(const Job& job, int n) {
@@ -35,9 +23,7 @@ void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count) {
   const bool after = NormPassOf(job, n) == NormPass::kAfter;
   const Norm& norm = *job.fused->norms[n];
   Tensor t = job.norms->given[n];
-  const int size = ElementSize(t.dtype);
-  ChannelPart part = {t.in_span / size, t.out_span / size, job.plan.context->rotary_dim};
-  if (WritesRest(job, n)) part = {0, 0, norm.channels};
+  const ChannelPart part = NormedPart(*job.plan.context, norm, t);
   if (after) {
     t.in = t.out;
     t.in_strides = t.out_strides;

@@ -75,6 +75,18 @@ struct ChannelPart {
   int in, out, channels;
 };
 
+// Whether what norms a tensor writes its channels outside the span, too.
+inline bool WritesRest(const rope_context& context, const Norm& norm, const Tensor& tensor) {
+  return norm.channels != context.rotary_dim && (tensor.in == tensor.out || tensor.copies_rest);
+}
+
+// What a pass of its own norms of a tensor.
+inline ChannelPart NormedPart(const rope_context& context, const Norm& norm, const Tensor& tensor) {
+  if (WritesRest(context, norm, tensor)) return {0, 0, norm.channels};
+  const int size = ElementSize(tensor.dtype);
+  return {tensor.in_span / size, tensor.out_span / size, context.rotary_dim};
+}
+
 // Norms channels of `count` tokens, from number `token` on, counted through all batch rows, whose
 // first heads begin at `in` and `out`. They do not turn.
 void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, char* out, int64_t token,

@@ -50,14 +50,10 @@ TEST_P(CodesOfOneToken, AreThoseOfOneOfThree) {
   int stored = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     Random random(seed);
-    const rope_config config = RandomConfig(&random);
-    rope_context* made = nullptr;
-    if (rope_context_create(&config, &made) != ROPE_OK) continue;
-    const Context context(made);
-    const std::vector<rope_dtype> dtypes = DtypesOf(config.rounding);
-    if (dtypes.empty()) continue;
-    const rope_dtype dtype =
-        dtypes[static_cast<size_t>(random.Below(static_cast<int64_t>(dtypes.size())))];
+    RandomContext context(&random);
+    if (!context.exists()) continue;
+    const rope_config& config = context.config;
+    const rope_dtype dtype = context.Dtype();
     Heads q = MakeHeads(&random, config, dtype, true), k = MakeHeads(&random, config, dtype, true);
     const int heads = k.of.heads, dim = config.head_dim;
     std::vector<char> v_in(k.in);

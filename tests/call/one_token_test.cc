@@ -26,19 +26,10 @@ class OneTokenOf : public TargetTest {};
 TEST_P(OneTokenOf, TurnsAsOneOfThree) {
   for (int seed = 0; seed < 3000; ++seed) {
     Random random(static_cast<uint64_t>(seed) + 1);
-    const rope_config config = RandomConfig(&random);
-    rope_context* made = nullptr;
-    if (rope_context_create(&config, &made) != ROPE_OK) continue;  // GGML of few pairings
-    const Context context(made);
-    const std::vector<rope_dtype> dtypes = DtypesOf(config.rounding);
-    if (dtypes.empty()) continue;
-    const auto dtype = [&] {
-      return dtypes[static_cast<size_t>(random.Below(static_cast<int64_t>(dtypes.size())))];
-    };
-    const bool in_place = random.Sometimes(2);
-    const rope_dtype of_q = dtype();
-    Heads q = MakeHeads(&random, config, of_q, in_place),
-          k = MakeHeads(&random, config, random.Sometimes(4) ? dtype() : of_q, in_place);
+    RandomContext context(&random);
+    if (!context.exists()) continue;
+    RandomHeads heads(&random, &context);
+    Heads &q = heads.q, &k = heads.k;
     const int64_t first =
         random.Of<int64_t>({0, 77, -5, int64_t{1} << 24, int64_t{1} << 40}) + random.Below(1000);
     const int64_t ids[] = {first, first + 1, first + 2};
@@ -48,7 +39,7 @@ TEST_P(OneTokenOf, TurnsAsOneOfThree) {
     all.operation = random.Pick(0, ROPE_OPERATION_SHIFT);
     const bool counted = all.operation != ROPE_OPERATION_SHIFT && random.Sometimes(2);
     const bool packed = counted && random.Sometimes(3);
-    const bool floats = !counted && config.angle != ROPE_ANGLE_EXACT && random.Sometimes(3);
+    const bool floats = !counted && context.config.angle != ROPE_ANGLE_EXACT && random.Sometimes(3);
     all.positions = counted  ? Offset(first)
                     : floats ? Ids(ROPE_POSITIONS_IDS_T, coordinates)
                              : Ids(ROPE_POSITIONS_IDS_T, ids);
@@ -91,36 +82,29 @@ TEST_P(OneTokenOf, GoesToItsSlot) {
   int stored = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     Random random(seed);
-    const rope_config config = RandomConfig(&random);
-    rope_context* made = nullptr;
-    if (rope_context_create(&config, &made) != ROPE_OK) continue;
-    const Context context(made);
-    const std::vector<rope_dtype> dtypes = DtypesOf(config.rounding);
-    if (dtypes.empty()) continue;
-    const auto dtype = [&] {
-      return dtypes[static_cast<size_t>(random.Below(static_cast<int64_t>(dtypes.size())))];
-    };
+    RandomContext context(&random);
+    if (!context.exists()) continue;
     CacheWish wish;
     wish.alike = random.Sometimes(2);  // for which there is a short way to a plan
     wish.kind = random.Pick(ROPE_SLOTS_MAPPED, ROPE_SLOTS_LINEAR);
     wish.variant = random.Sometimes(2);
-    wish.dtype = dtype();
-    wish.q_dtype = random.Sometimes(4) ? dtype() : wish.dtype;
+    wish.dtype = context.Dtype();
+    wish.q_dtype = random.Sometimes(4) ? context.Dtype() : wish.dtype;
     wish.cache_layout = random.Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
     wish.layout = random.Pick(1, ROPE_LAYOUT_STRIDED);
     wish.keys = random.Of({Keys::kCacheOnly, Keys::kInPlace, Keys::kOut});
     wish.positions = ROPE_POSITIONS_OFFSET + random.Pick(0, 3);
     wish.packed = random.Sometimes(3);
     wish.most_tokens = wish.most_batch = 1;
-    CacheCall call(config, wish, seed);
+    CacheCall call(context.config, wish, seed);
     stored += static_cast<int>(call.stored());
     SCOPED_TRACE("seed " + std::to_string(seed));
     const A& args = call.args();
-    const Lines unturned = call.memory(), want = call.Want(context);
+    const Lines unturned = call.memory(), want = call.Want(context.context());
     ASSERT_EQ(rope_apply_qk(context.get(), &args), ROPE_OK) << rope_last_error();
     ASSERT_TRUE(call.memory() == want);
     const PreparedCall described(args);
-    const Prepared prepared = Prepare(context, described.args());
+    const Prepared prepared = Prepare(context.context(), described.args());
     ASSERT_NE(prepared, nullptr);
     call.Scribble();
     for (int layer = 0; layer < 2; ++layer) {

@@ -255,5 +255,67 @@ TEST(OverlapFused, AcceptedCallsLeaveWhatTheyLeaveApart) {
   EXPECT_GT(overlapping, count / 20);
 }
 
+// Parts of rows in one memory, of which bytes are counted: k of two channels in two pages of two
+// slots, and v of one, there or as the three tokens of the call, with strides like those of k or
+// not.
+TEST(OverlapFused, AcceptedPartsOfRowsMeetNowhere) {
+  const Context context = Create(Config(2));
+  constexpr int kSlots = 2, kPages = 2, kTokens = 3, kFirst = 8, kMost = 64;
+  std::vector<float> memory(kMost), apart(kMost);
+  int accepted = 0;
+  const auto check = [&](bool is_input, int page, int slot, int v_page, int v_slot, int gap) {
+    const int64_t to[kTokens] = {3, -1, -1};
+    rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+    cache.kind = ROPE_SLOTS_MAPPED;
+    cache.pages = kPages;
+    cache.page_size = kSlots;
+    cache.slots_i64 = to;
+    cache.slots_length = kTokens;
+    cache.k = Tensor(&memory[kFirst], ROPE_DTYPE_F32, 1);
+    SetStrides(&cache.k, page, slot, 2);
+    rope_fused fused = ROPE_INIT(rope_fused);
+    fused.cache = &cache;
+    rope_tensor &v = is_input ? fused.v : cache.v, &other = is_input ? cache.v : fused.v;
+    v = Tensor(&memory[kFirst + gap], ROPE_DTYPE_F32, 1);
+    SetStrides(&v, v_page, v_slot, 1);
+    other = Tensor(apart.data(), ROPE_DTYPE_F32, 1);
+    if (is_input) other.layout = ROPE_LAYOUT_NHD;
+    v.head_dim = other.head_dim = 1;
+    rope_qk_args args = Args(1, kTokens);
+    float k[2 * kTokens] = {};
+    args.k = Tensor(k, ROPE_DTYPE_F32, 1);
+    args.positions = Offset(1);
+    args.fused = &fused;
+    if (rope_apply_qk(context.get(), &args) != ROPE_OK) return;
+    ++accepted;
+    int uses[kMost] = {};
+    for (int p = 0; p < kPages; ++p) {
+      for (int s = 0; s < kSlots; ++s) {
+        for (int c = 0; c < 2; ++c) ++uses[kFirst + p * page + s * slot + c];
+      }
+    }
+    for (int p = 0; p < (is_input ? 1 : kPages); ++p) {
+      for (int s = 0; s < (is_input ? kTokens : kSlots); ++s) {
+        ++uses[kFirst + gap + p * v_page + s * v_slot];
+      }
+    }
+    EXPECT_EQ(std::count_if(uses, uses + kMost, [](int n) { return n > 1; }), 0)
+        << is_input << " " << page << " " << slot << " " << v_page << " " << v_slot << " " << gap;
+  };
+  for (int page = 0; page <= 12; ++page) {
+    for (int slot = 1; slot <= 6; ++slot) {
+      for (int gap = -6; gap <= 6; ++gap) {
+        for (const bool is_input : {false, true}) {
+          for (int more = 0; more <= 2; ++more) {
+            check(is_input, page, slot, page + more, slot, gap);
+            check(is_input, page, slot, page, slot + more, gap);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(accepted, 500);
+}
+
 }  // namespace
 }  // namespace rope::testing

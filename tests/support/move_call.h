@@ -34,6 +34,9 @@ struct MoveWish {
   int sets = 1;
   int least_tokens = 1, most_tokens = 20, most_batch = 3, most_heads = 3, head_multiple = 1;
   bool aligned = false, to_cache_alone = false;
+  // k and v of source and of cache are described alike, and nothing else is there: such calls have
+  // a short way through the checks (call/check_move.h).
+  bool alike = false;
 };
 
 class MoveCall {
@@ -360,32 +363,41 @@ class MoveCall {
     const auto width = [&] { return r_.Sometimes(3) ? span : r_.Of({0, config_.head_dim}); };
     const auto heads = [&] { return wish_.head_multiple * r_.Pick(1, wish_.most_heads); };
     const rope_kv_cache &source = source_.cache, &cache = cache_.cache;
-    const bool one = wish_.way != Way::kApart, alone = wish_.to_cache_alone;
+    const bool one = wish_.way != Way::kApart, alone = wish_.to_cache_alone || wish_.alike;
     const rope_dtype dtype = wish_.dtype;
     if (!alone && r_.Sometimes(4)) {
       q_ = Place(dtype, heads(), 0, ROPE_LAYOUT_BSHD, batch_, tokens_);
     }
-    source_k_ = Place(dtype, heads(), width(), wish_.source_layout, source.pages, source.page_size);
+    const rope_layout source_layout = wish_.alike && wish_.source_layout == ROPE_LAYOUT_STRIDED
+                                          ? ROPE_LAYOUT_HND
+                                          : wish_.source_layout;
+    const rope_layout cache_layout = wish_.alike ? source_layout : wish_.cache_layout;
+    const auto in_source = [&](rope_dtype of, int count, int dim) {
+      return Place(of, count, dim, source_layout, source.pages, source.page_size);
+    };
+    const auto in_cache = [&](const rope_tensor& t, int dim) {
+      return Place(t.dtype, t.heads, dim, cache_layout, cache.pages, cache.page_size);
+    };
+    const auto stays = [&] { return one && (alone || !r_.Sometimes(6)); };
+    source_k_ = in_source(dtype, heads(), width());
     if (alone || !r_.Sometimes(6)) {
-      cache_k_ = one && (alone || !r_.Sometimes(6))
-                     ? source_k_
-                     : Place(dtype, source_k_.heads, width(), wish_.cache_layout, cache.pages,
-                             cache.page_size);
+      cache_k_ =
+          stays() ? source_k_ : in_cache(source_k_, wish_.alike ? source_k_.head_dim : width());
     }
     if (cache_k_.heads == 0 || (!alone && r_.Sometimes(3))) {
       k_out_ = Place(dtype, source_k_.heads, width(), r_.Pick(1, 4), batch_, tokens_);
     }
-    if (alone || !r_.Sometimes(3)) {
+    if (wish_.alike) {
+      if (!r_.Sometimes(3)) {
+        source_v_ = in_source(dtype, source_k_.heads, static_cast<int>(Width(source_k_)));
+        cache_v_ = one && !r_.Sometimes(6) ? source_v_ : in_cache(source_v_, source_v_.head_dim);
+      }
+    } else if (alone || !r_.Sometimes(3)) {
       const rope_dtype v_dtype = r_.Pick(1, kLastDtype);
       const int dim = wish_.aligned ? 64 : r_.Of({1, 5, 16, 40});
-      source_v_ = Place(v_dtype, heads(), dim, wish_.source_layout, source.pages, source.page_size);
+      source_v_ = in_source(v_dtype, heads(), dim);
       const bool to_cache = alone || !r_.Sometimes(4);
-      if (to_cache) {
-        cache_v_ = one && (alone || !r_.Sometimes(6))
-                       ? source_v_
-                       : Place(v_dtype, source_v_.heads, dim, wish_.cache_layout, cache.pages,
-                               cache.page_size);
-      }
+      if (to_cache) cache_v_ = stays() ? source_v_ : in_cache(source_v_, dim);
       if (!to_cache || r_.Sometimes(3)) {
         v_out_ = Place(v_dtype, source_v_.heads, dim, r_.Pick(1, 4), batch_, tokens_);
       }
@@ -427,6 +439,8 @@ inline MoveWish RandomWish(Random* r) {
   w.source_layout = r->Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
   w.cache_layout = r->Pick(ROPE_LAYOUT_STRIDED, ROPE_LAYOUT_HND);
   w.packed = r->Sometimes(3);
+  w.alike = r->Sometimes(2);
+  if (w.alike && r->Sometimes(3)) w.most_tokens = w.most_batch = 1;
   return w;
 }
 

@@ -31,6 +31,32 @@ inline rope_config RandomConfig(Random* random) {
   return config;
 }
 
+// Such a context, and the dtypes that it turns.
+class RandomContext {
+ public:
+  explicit RandomContext(Random* random) : RandomContext(random, RandomConfig(random)) {}
+  RandomContext(Random* random, const rope_config& given)
+      : config(given), random_(random), dtypes_(DtypesOf(config.rounding)) {
+    rope_context* made = nullptr;
+    if (rope_context_create(&config, &made) == ROPE_OK) context_.reset(made);
+  }
+
+  // Else there is none: GGML has few pairings.
+  bool exists() const { return context_ != nullptr && !dtypes_.empty(); }
+  const rope_context* get() const { return context_.get(); }
+  const Context& context() const { return context_; }
+  rope_dtype Dtype() {
+    return dtypes_[static_cast<size_t>(random_->Below(static_cast<int64_t>(dtypes_.size())))];
+  }
+
+  const rope_config config;
+
+ private:
+  Random* random_;
+  Context context_;
+  std::vector<rope_dtype> dtypes_;
+};
+
 // Heads of tokens that follow each other, every second one of which is used.
 struct Heads {
   std::vector<char> in, out;
@@ -53,6 +79,19 @@ inline Heads MakeHeads(Random* random, const rope_config& config, rope_dtype dty
   if (in_place) heads.to = {};
   return heads;
 }
+
+// q and k of such a context, mostly of one dtype.
+struct RandomHeads {
+  Heads q, k;
+
+  RandomHeads(Random* random, RandomContext* context) {
+    const bool in_place = random->Sometimes(2);
+    const rope_dtype of_q = context->Dtype();
+    q = MakeHeads(random, context->config, of_q, in_place);
+    const rope_dtype of_k = random->Sometimes(4) ? context->Dtype() : of_q;
+    k = MakeHeads(random, context->config, of_k, in_place);
+  }
+};
 
 inline void MoveBy(rope_tensor* t, int64_t token) {
   if (t->data == nullptr) return;
