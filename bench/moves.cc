@@ -263,6 +263,7 @@ void RegisterMoves() {
     for (const bool by_heads : {false, true}) {
       for (const bool moved : {false, true}) {
         Moves(dtype, by_heads, moved, 1);
+        Moves(dtype, by_heads, moved, 16);
         Moves(dtype, by_heads, moved, 2048);
         Moves(dtype, by_heads, moved, 8192);
       }
