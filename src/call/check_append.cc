@@ -147,8 +147,9 @@ __attribute__((noinline)) bool ReadNorms(const Call& call, const rope_qk_args& a
     if (!shape.present) return false;
     const Tensor& t = tensors[n];
     const auto channels = static_cast<int32_t>(shape.in.width / ElementSize(t.dtype));
+    const bool keeps_width = shape.in_place || shape.out.width == shape.in.width;
     fused->norms[n] = to;
-    return read(which, norm, {t.dtype, t.heads, channels, true, true, false}, to);
+    return read(which, norm, {t.dtype, t.heads, channels, true, keeps_width, false}, to);
   };
   if (!read_turned(kQ, f.q_norm, shapes.q, 0, &fused->q_norm)) return false;
   if (!read_turned(kK, f.k_norm, shapes.k, shapes.q.present, &fused->k_norm)) return false;

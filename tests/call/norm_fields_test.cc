@@ -205,6 +205,13 @@ std::vector<Change> Changes() {
   add("q at the end",
       [](All* a, int64_t) { a->args.q.data = reinterpret_cast<void*>(UINTPTR_MAX - 15); });
   add("q_out", [](All* a, int64_t) { a->args.q_out = a->args.q, a->args.q_out.data = kOut; });
+  add("q_out of another width",
+      [](All* a, int64_t v) {
+        a->args.q_out = a->args.q, a->args.q_out.data = kOut;
+        (v / 2 == 0 ? a->args.q : a->args.q_out).head_dim = kRotary;
+        a->q.order = static_cast<rope_norm_order>(v % 2);
+      },
+      {0, 1, 2, 3});
   add("k_out", [](All* a, int64_t) { a->args.k_out = a->args.k, a->args.k_out.data = kOut; });
   add("v without a cache", [](All* a, int64_t) { a->Store(), a->fused().cache = nullptr; });
   add("v_out", [](All* a, int64_t) {
