@@ -137,7 +137,7 @@ void RotateByChannels(const Job& job, int n, int64_t batch, int64_t first, int i
                             TokenNumber(job, batch, first + i));
     return;
   }
-  if (norm == NormPass::kBefore) NormBlock(job, n, batch, first + i, 1);
+  if (norm == NormPass::kBefore) NormBlock(job, n, batch, first + i, 1, 0);
   RotateHeads(course.kernels, *job.plan.context, course.order, course.arithmetic, t, in + t.in_span,
               out + t.out_span, row);
 }
@@ -189,7 +189,7 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
                               int64_t first, int i, int count, int64_t last) {
   const Tensor& t = job.tensors[n];
   const NormPass norm = NormPassOf(job, n);
-  if (norm == NormPass::kBefore) NormBlock(job, n, batch, first + i, count);
+  if (norm == NormPass::kBefore) NormBlock(job, n, batch, first + i, count, last);
   const Ends ends = EndsOf(job, n, t);
   const bool from_slots = ends.source != nullptr || ends.IsReadInSlots();
   const char* const in = from_slots ? t.in : t.in + TokenOffset(t.in_strides, batch, first + i);
@@ -267,7 +267,7 @@ void RotateBlockOfTokens(const Job& job, int64_t batch, int64_t first, int count
         continue;
       }
       if (kFused && NormPassOf(job, n) == NormPass::kBefore) {
-        NormBlock(job, n, batch, first, count);
+        NormBlock(job, n, batch, first, count, 0);
         continue;
       }
       if (job.tensors[n].in != job.tensors[n].out || (kFused && n == job.fused->cached)) {
@@ -340,7 +340,7 @@ void RotateBlockByRows(const Job& job, int64_t batch, int64_t first, int count, 
 // What is left when the tokens have turned.
 HWY_NOINLINE void FinishBlock(const Job& job, int64_t batch, int64_t first, int count) {
   for (int n = 0; job.norms != nullptr && n < job.plan.tensor_count; ++n) {
-    if (NormPassOf(job, n) == NormPass::kAfter) NormBlock(job, n, batch, first, count);
+    if (NormPassOf(job, n) == NormPass::kAfter) NormBlock(job, n, batch, first, count, 0);
   }
   for (int n = 0; n < job.fused->copies.count; ++n) {
     CopyTokens(job.plan, job.kept_slots, job.course.kernels, job.fused->copies.of[n],

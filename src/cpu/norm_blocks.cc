@@ -19,7 +19,7 @@ bool NormsApart(const Job& job, int n) {
   return pass != NormPass::kNone && pass != NormPass::kWithRotation;
 }
 
-void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count) {
+void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count, int64_t last) {
   const bool after = NormPassOf(job, n) == NormPass::kAfter;
   const Norm& norm = *job.fused->norms[n];
   Tensor t = job.norms->given[n];
@@ -32,9 +32,12 @@ void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count) {
   const int64_t heads_before = int64_t{job.row_head} * t.heads;
   t.in += heads_before * t.in_strides.head;
   t.out += heads_before * t.out_strides.head;
+  NormOf of = {job.course.kernels, *job.plan.context, norm, t};
+  if (job.course.prefetch && last != 0) {
+    of.prefetch_last = t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
+  }
   ForEachPiece(job, EndsOf(job, n, t), batch, first, 0, count, [&](int i, const Piece& piece) {
-    NormTokens({job.course.kernels, *job.plan.context, norm, t}, part, piece.in, piece.out,
-               TokenNumber(job, batch, first + i), piece.count);
+    NormTokens(of, part, piece.in, piece.out, TokenNumber(job, batch, first + i), piece.count);
   });
 }
 
