@@ -225,24 +225,14 @@ bool CheckAppend(const Call& call, const Names& names, const rope_qk_args& args,
   k.copies_rest = context.rotary_dim != context.head_dim && channels == context.head_dim;
   fused->cached = shapes->q.present;
   for (int n = 0; n <= fused->cached; ++n) fused->outputs[n].SetLike(tensors[n].dtype);
-  fused->copies.count = 1;
-  Copy& v = fused->copies.of[0];
-  v.from = kV;
-  v.to = kCacheV;
-  v.in = static_cast<const char*>(args.fused->v.data);
-  v.out = static_cast<char*>(c.v.data);
-  v.in_strides = k.in_strides;
-  v.out_strides = k.out_strides;
-  v.width = width;
-  v.heads = k.heads;
-  v.dtype = k.dtype;
-  v.output.SetLike(c.v.dtype);
-  v.norm = args.fused->v_norm != nullptr ? &fused->v_norm : nullptr;
+  Copy& v = *fused->CopyLike(k, width, kV, args.fused->v.data, kCacheV, c.v.data);
+  if (args.fused->v_norm != nullptr) v.norm = &fused->v_norm;
   if (codes) {
     Output& of_k = fused->outputs[fused->cached];
     of_k.SetLike(c.k.dtype);
     of_k.scales_at = kCacheKScales;
     of_k.scales = scales.of[0];
+    v.output.SetLike(c.v.dtype);
     v.output.scales_at = kCacheVScales;
     v.output.scales = scales.of[1];
     fused->converts = true;

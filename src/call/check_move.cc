@@ -133,21 +133,7 @@ bool CheckMove(const Call& call, const rope_qk_args& args, const PositionSource&
   fused->source_k.dtype = fused->source_v.dtype = dtype;
   fused->dropped = cache.dropped;
   fused->source_dropped = source.dropped;
-  if (has_v) {
-    fused->copies.count = 1;
-    Copy& v = fused->copies.of[0];
-    v.from = kSourceV;
-    v.to = kCacheV;
-    v.in = static_cast<const char*>(source.v.data);
-    v.out = static_cast<char*>(cache.v.data);
-    v.in_strides = k->in_strides;
-    v.out_strides = k->out_strides;
-    v.width = width;
-    v.heads = k->heads;
-    v.dtype = dtype;
-    v.output.SetLike(dtype);
-    v.norm = nullptr;
-  }
+  if (has_v) fused->CopyLike(*k, width, kSourceV, source.v.data, kCacheV, cache.v.data);
   *compares &= context.backend->host_memory;
   if (call.batch != 1 || call.tokens != 1 || positions.place != PositionSource::kRows ||
       !context.backend->host_memory) {

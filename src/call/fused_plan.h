@@ -105,6 +105,25 @@ struct FusedPlan {
     norms[0] = norms[1] = norms[2] = nullptr;
     grad_parts = 0;
   }
+  // v, which lies as k does, is copied, and nothing else. It is to be normed by none, and its
+  // output is like it.
+  Copy* CopyLike(const Tensor& k, int64_t width, Beside from, const void* in, Beside to,
+                 void* out) {
+    copies.count = 1;
+    Copy* const v = &copies.of[0];
+    v->from = from;
+    v->to = to;
+    v->in = static_cast<const char*>(in);
+    v->out = static_cast<char*>(out);
+    v->in_strides = k.in_strides;
+    v->out_strides = k.out_strides;
+    v->width = width;
+    v->heads = k.heads;
+    v->dtype = k.dtype;
+    v->output.SetLike(k.dtype);
+    v->norm = nullptr;
+    return v;
+  }
   // Becomes a copy of the plan of a prepared call, of which only what it uses is copied: the whole
   // takes as long as all the checks of its addresses.
   void TakeUsed(const FusedPlan& other, int32_t tensor_count) {

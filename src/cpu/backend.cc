@@ -510,14 +510,14 @@ class PreparedOnCpu final : public PreparedCall {
   explicit PreparedOnCpu(const Plan& plan) : course_(plan) {
     if (!plan.context->nope) kept_.emplace(plan, course_);
     if (plan.fused != nullptr && plan.fused->slots.kind != 0) slots_.emplace(plan);
-    is_one_token_ = kept_ && IsOneToken(course_, *kept_, plan);
+    is_one_token_ = kept_ && IsOneToken(course_, *kept_, plan, &normed_);
   }
   rope_status Apply(const Plan& plan, const Tensor* tensors,
                     const FusedPlan* fused) const override {
     const KeptRows* const rows = kept_ ? &*kept_ : nullptr;
     const KeptSlots* const slots = slots_ ? &*slots_ : nullptr;
     if (is_one_token_) {
-      ApplyToOneToken(course_, *rows, slots, plan, tensors, fused);
+      ApplyToOneToken(course_, *rows, slots, normed_, plan, tensors, fused);
       return ROPE_OK;
     }
     if (fused == nullptr) {
@@ -530,6 +530,7 @@ class PreparedOnCpu final : public PreparedCall {
   const Course course_;
   std::optional<KeptRows> kept_;
   std::optional<KeptSlots> slots_;
+  std::optional<NormedTurns> normed_;  // of one token
   bool is_one_token_;
 };
 

@@ -20,9 +20,8 @@
 namespace rope::cpu {
 namespace {
 
-// Apart: what these loops need of registers is not for calls that do nothing besides.
+// Apart: what its loops need of registers is not for calls that do nothing besides.
 HWY_NOINLINE bool OnlyMoves(const FusedPlan& fused) { return fused.only_moves(); }
-HWY_NOINLINE bool HasNorms(const FusedPlan& fused) { return fused.has_norms(); }
 
 bool OnlyMoves(const Plan& plan) { return plan.fused == nullptr || OnlyMoves(*plan.fused); }
 
@@ -42,41 +41,6 @@ bool OnlyConverts(const Course& course, const Plan& plan) {
   }
   return true;
 }
-
-// How heads are normed, if they are, and turn: each tensor by its kernel.
-struct NormedTurns {
-  const Kernels& kernels;
-  ChannelOrder order;
-  const Kernels::Rotation* rotations[3] = {};
-  bool one_pass[3];  // which norms, too
-
-  explicit NormedTurns(const Plan& plan)
-      : kernels(KernelsOf(*plan.context)),
-        order(ChannelOrderOf(plan.context->pairing, plan.operation)) {}
-
-  // False where something else is done besides, or a norm comes behind the rotation.
-  bool Choose(const Plan& plan) {
-    const rope_context& context = *plan.context;
-    const FusedPlan& fused = *plan.fused;
-    if (fused.converts || fused.source.kind != 0 || context.segments.size() != 1) return false;
-    if (kOperations[plan.operation].is_gradient()) return false;
-    int64_t bytes = 0;
-    for (int n = 0; n < plan.tensor_count; ++n) {
-      const Tensor& t = plan.tensors[n];
-      const Norm* const norm = fused.norms[n];
-      if (t.dtype != plan.tensors[0].dtype || IsStaged(fused, n, t.dtype)) return false;
-      one_pass[n] = norm != nullptr && TakesOnePass(kernels, order, context, *norm, t.dtype);
-      if (norm != nullptr ? norm->after : t.copies_rest) return false;
-      rotations[n] = one_pass[n]
-                         ? &kernels.normed_rotations[t.dtype - 1][RoundingOf(*norm, t.dtype)][order]
-                         : &kernels.RotationOf(t.dtype, order, context.rounding.arithmetic,
-                                               !context.rounding.rounds_rows);
-      if (!one_pass[n] && rotations[n]->rotate_token == nullptr) return false;
-      bytes += int64_t{t.heads} * SpanBytes(context, t);
-    }
-    return bytes <= context.caches->inner;
-  }
-};
 
 bool StayInPlace(const Plan& plan) {
   for (int n = 0; n < plan.tensor_count; ++n) {
@@ -259,6 +223,32 @@ HWY_NOINLINE bool ConvertOneToken(const Plan& plan) {
 
 }  // namespace
 
+NormedTurns::NormedTurns(const Plan& plan)
+    : kernels(KernelsOf(*plan.context)),
+      order(ChannelOrderOf(plan.context->pairing, plan.operation)) {}
+
+bool NormedTurns::Choose(const Plan& plan) {
+  const rope_context& context = *plan.context;
+  const FusedPlan& fused = *plan.fused;
+  if (fused.converts || fused.source.kind != 0 || context.segments.size() != 1) return false;
+  if (kOperations[plan.operation].is_gradient()) return false;
+  int64_t bytes = 0;
+  for (int n = 0; n < plan.tensor_count; ++n) {
+    const Tensor& t = plan.tensors[n];
+    const Norm* const norm = fused.norms[n];
+    if (t.dtype != plan.tensors[0].dtype || IsStaged(fused, n, t.dtype)) return false;
+    one_pass[n] = norm != nullptr && TakesOnePass(kernels, order, context, *norm, t.dtype);
+    if (norm != nullptr ? norm->after : t.copies_rest) return false;
+    rotations[n] = one_pass[n]
+                       ? &kernels.normed_rotations[t.dtype - 1][RoundingOf(*norm, t.dtype)][order]
+                       : &kernels.RotationOf(t.dtype, order, context.rounding.arithmetic,
+                                             !context.rounding.rounds_rows);
+    if (!one_pass[n] && rotations[n]->rotate_token == nullptr) return false;
+    bytes += int64_t{t.heads} * SpanBytes(context, t);
+  }
+  return bytes <= context.caches->inner;
+}
+
 bool ApplyToOneToken(const Plan& plan) {
   const rope_context& context = *plan.context;
   const FusedPlan* const fused = plan.fused;
@@ -285,25 +275,28 @@ bool ApplyToOneToken(const Plan& plan) {
   return true;
 }
 
-bool IsOneToken(const Course& course, const KeptRows& kept, const Plan& plan) {
+bool IsOneToken(const Course& course, const KeptRows& kept, const Plan& plan,
+                std::optional<NormedTurns>* normed) {
   if (course.tokens != 1 || plan.row_heads != 1 || kept.IsPerChannel(0) != nullptr) return false;
   if (!OnlyMoves(plan)) {
-    return (OnlyConverts(course, plan) && TurnAtOnce(plan)) || NormedTurns(plan).Choose(plan);
+    if (OnlyConverts(course, plan) && TurnAtOnce(plan)) return true;
+    if (normed->emplace(plan).Choose(plan)) return true;
+    normed->reset();
+    return false;
   }
   return course.rotations[0]->rotate_token != nullptr && TurnAtOnce(plan);
 }
 
 void ApplyToOneToken(const Course& course, const KeptRows& kept, const KeptSlots* slots,
-                     const Plan& plan, const Tensor* tensors, const FusedPlan* fused) {
+                     const std::optional<NormedTurns>& normed, const Plan& plan,
+                     const Tensor* tensors, const FusedPlan* fused) {
   const Slot slot = slots != nullptr ? slots->SlotOf(0) : Slot{};
   if (fused != nullptr && fused->converts) {
     TurnAndConvert(course, plan, tensors, *fused, slot, [&](int n) { return kept.From(n, 0); });
     return;
   }
-  if (fused != nullptr && HasNorms(*fused)) {
-    NormedTurns turns(plan);
-    turns.Choose(plan);
-    NormTurnAndCopy(turns, plan, tensors, *fused, slot, [&](int n) { return kept.From(n, 0); });
+  if (normed) {
+    NormTurnAndCopy(*normed, plan, tensors, *fused, slot, [&](int n) { return kept.From(n, 0); });
     return;
   }
   const OrderedRows row = kept.From(0, 0);
