@@ -203,8 +203,8 @@ HWY_NOINLINE bool NormOneToken(const Plan& plan) {
 // A call on one token with its slot, if it has one, whose outputs may have another dtype.
 HWY_NOINLINE bool ConvertOneToken(const Plan& plan) {
   const rope_context& context = *plan.context;
-  if (context.nope || context.rounding.rounds_rows || plan.row_heads != 1 ||
-      kOperations[plan.operation].has_from() || !TurnAtOnce(plan)) {
+  if (context.nope || plan.row_heads != 1 || kOperations[plan.operation].has_from() ||
+      !TurnAtOnce(plan)) {
     return false;
   }
   const Course course(plan);
