@@ -26,7 +26,7 @@ namespace rope::cpu {
 
 #ifndef ROPE_F16_TARGET
 
-F16Rotation F16RotationOf(ChannelOrder) { return nullptr; }
+F16Rotation F16RotationOf(ChannelOrder) { return {}; }
 
 #else
 
@@ -169,38 +169,68 @@ void RotateInterleaved(Run run) {
 
 HWY_POP_ATTRIBUTES
 
-// A row of the block is narrowed once, and serves all heads of its token.
+// A row, narrowed once for all heads of its token.
+template <int kRowPerPair>
+struct NarrowRow {
+  alignas(64) uint16_t cos[kRowPerPair * kMaxPairs], sin[kRowPerPair * kMaxPairs];
+
+  void Take(const float* from_cos, const float* from_sin, int pairs) {
+    Narrow(from_cos, kRowPerPair * pairs, cos);
+    Narrow(from_sin, kRowPerPair * pairs, sin);
+  }
+};
+
+// A segment of the heads of a token, whose first one is at `in` and `out`.
+template <int kRowPerPair, void (*kRotate)(Run)>
+void RotateHeadsOf(const Tensor& tensor, const char* in, char* out, const Segment& segment,
+                   const NarrowRow<kRowPerPair>& row) {
+  const int first = kRowPerPair * segment.first_pair;
+  for (int32_t h = 0; h < tensor.heads; ++h) {
+    kRotate({reinterpret_cast<const uint16_t*>(in) + segment.first_channel,
+             reinterpret_cast<uint16_t*>(out) + segment.first_channel, row.cos + first,
+             row.sin + first, segment.pairs});
+    in += tensor.in_strides.head;
+    out += tensor.out_strides.head;
+  }
+}
+
 template <int kRowPerPair, void (*kRotate)(Run)>
 void RotateBlock(const Block& b) {
-  alignas(64) uint16_t cos[kRowPerPair * kMaxPairs], sin[kRowPerPair * kMaxPairs];
+  NarrowRow<kRowPerPair> row;
   const Tensor& tensor = *b.tensor;
   const Segment& last = b.segments[b.segment_count - 1];
-  const int values = kRowPerPair * (last.first_pair + last.pairs);
   for (int32_t t = 0; t < b.tokens; ++t) {
-    Narrow(b.cos + t * b.row_stride, values, cos);
-    Narrow(b.sin + t * b.row_stride, values, sin);
-    for (int32_t h = 0; h < tensor.heads; ++h) {
-      const auto* in =
-          reinterpret_cast<const uint16_t*>(b.in + HeadOffset(tensor.in_strides, 0, t, h));
-      auto* out = reinterpret_cast<uint16_t*>(b.out + HeadOffset(tensor.out_strides, 0, t, h));
-      for (int32_t s = 0; s < b.segment_count; ++s) {
-        const Segment& segment = b.segments[s];
-        const int first = kRowPerPair * segment.first_pair;
-        kRotate({in + segment.first_channel, out + segment.first_channel, cos + first, sin + first,
-                 segment.pairs});
-      }
+    row.Take(b.cos + t * b.row_stride, b.sin + t * b.row_stride, last.first_pair + last.pairs);
+    for (int32_t s = 0; s < b.segment_count; ++s) {
+      RotateHeadsOf<kRowPerPair, kRotate>(tensor, b.in + HeadOffset(tensor.in_strides, 0, t, 0),
+                                          b.out + HeadOffset(tensor.out_strides, 0, t, 0),
+                                          b.segments[s], row);
     }
   }
 }
 
+template <int kRowPerPair, void (*kRotate)(Run)>
+void RotateToken(const Tensor* tensors, int count, const Segment& segment, const float* cos,
+                 const float* sin) {
+  NarrowRow<kRowPerPair> row;
+  row.Take(cos, sin, segment.pairs);
+  for (const Tensor* t = tensors; t != tensors + count; ++t) {
+    RotateHeadsOf<kRowPerPair, kRotate>(*t, t->in + t->in_span, t->out + t->out_span, segment, row);
+  }
+}
+
+template <int kRowPerPair, void (*kRotate)(Run)>
+constexpr F16Rotation kRotationBy = {&RotateBlock<kRowPerPair, kRotate>,
+                                     &RotateToken<kRowPerPair, kRotate>};
+
 }  // namespace
 
 F16Rotation F16RotationOf(ChannelOrder order) {
-  if (!HasF16Arithmetic()) return nullptr;
+  if (!HasF16Arithmetic()) return {};
   switch (order) {
-    case kHalves: return &RotateBlock<1, &RotateHalves>;
-    case kInterleaved: return &RotateBlock<2, &RotateInterleaved>;
-    default: return nullptr;
+    case kHalves: return kRotationBy<1, &RotateHalves>;
+    case kInterleaved: return kRotationBy<2, &RotateInterleaved>;
+    default: return {};
   }
 }
 

@@ -4,12 +4,18 @@
 
 #include "cpu/block.h"
 #include "math/pairing.h"
+#include "math/tensor.h"
 
 namespace rope::cpu {
 
 // A rotation by this CPU's own instructions, with rows in the order of the vectors that compute the
-// same bits in f32 (rotate-inl.h); null: there are none, or not for this order of channels.
-using F16Rotation = void (*)(const Block& block);
+// same bits in f32 (rotate-inl.h), but for those of a NaN: so all calls take it that can. Both
+// null: there are none, or not for this order of channels.
+struct F16Rotation {
+  void (*rotate)(const Block& block) = nullptr;
+  void (*rotate_token)(const Tensor* tensors, int count, const Segment& segment, const float* cos,
+                       const float* sin) = nullptr;
+};
 F16Rotation F16RotationOf(ChannelOrder order);
 
 }  // namespace rope::cpu

@@ -23,10 +23,12 @@ void FillF16Rotations(Kernels& kernels) {
       kernels, ROPE_DTYPE_F16);
 #if (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3) || HWY_ARCH_ARM_A64
   for (int order = 0; order < kChannelOrders; ++order) {
-    if (const auto rotate = F16RotationOf(ChannelOrder{order})) {
-      auto& rotation = kernels.rotations[ROPE_DTYPE_F16 - 1][order];
-      rotation[static_cast<int>(Arithmetic::kNative)].rotate = rotate;
-    }
+    const F16Rotation own = F16RotationOf(ChannelOrder{order});
+    if (own.rotate == nullptr) continue;
+    auto& rotation =
+        kernels.rotations[ROPE_DTYPE_F16 - 1][order][static_cast<int>(Arithmetic::kNative)];
+    rotation.rotate = own.rotate;
+    rotation.rotate_token = own.rotate_token;
   }
 #endif
 }

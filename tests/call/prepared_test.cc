@@ -89,6 +89,50 @@ TEST_P(PreparedOnTarget, OneTokenOfSeveralAxesHasTheBitsOfTheCall) {
   EXPECT_EQ(prepared_q, q);
 }
 
+// NATIVE, where CPUs have instructions of their own for f16: infinity times the sine of position 0
+// is a NaN, whose sign is not the one that f32 gives it. The only token of a call and of a prepared
+// one, by a position that rows are made from in short ways and by one that they are not, are as
+// others.
+TEST_P(PreparedOnTarget, OneTokenOfF16HasTheNansOfTheCall) {
+  constexpr int kDim = 66, kHeads = 3;
+  constexpr uint16_t kOne = 0x3c00, kInfinity = 0x7c00;
+  const int64_t whole[] = {0, 0};
+  const float coordinates[] = {0, 0};
+  for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED}) {
+    rope_config config = Config(kDim, pairing);
+    config.angle = ROPE_ANGLE_EXACT;
+    config.rounding = ROPE_ROUNDING_NATIVE;
+    const Context context = Create(config);
+    std::vector<uint16_t> given;
+    for (int i = 0; i < 2 * kHeads * kDim; ++i) given.push_back(i % 5 == 0 ? kInfinity : kOne);
+    for (int i = 0; i < kHeads * kDim; ++i) given[given.size() / 2 + i] = given[i];
+    const auto turned = [&](int tokens, bool by_coordinates, bool prepared) {
+      std::vector<uint16_t> q = given;
+      rope_qk_args args = Args(1, tokens);
+      args.q = Tensor(q.data(), ROPE_DTYPE_F16, kHeads);
+      args.positions = Ids(ROPE_POSITIONS_IDS_BT, whole);
+      if (by_coordinates) {
+        args.positions.ids_i64 = nullptr;
+        args.positions.ids_f32 = coordinates;
+      }
+      if (prepared) {
+        rope_qk_data data = ROPE_INIT(rope_qk_data);
+        data.q = q.data();
+        EXPECT_OK(rope_prepared_apply(Prepare(context, args).get(), &data));
+      } else {
+        EXPECT_OK(rope_apply_qk(context.get(), &args));
+      }
+      q.resize(kHeads * kDim);
+      return q;
+    };
+    const std::vector<uint16_t> expected = turned(2, false, false);
+    EXPECT_NE(expected, std::vector<uint16_t>(given.begin(), given.begin() + kHeads * kDim));
+    for (int way = 0; way < 8; ++way) {
+      EXPECT_EQ(turned(1 + (way & 1), (way & 2) != 0, (way & 4) != 0), expected) << way;
+    }
+  }
+}
+
 // Rows of which one has values for each channel. How the others are rotated must not depend on
 // whose block they share: a call, a prepared one, one cut into tasks and one for each token have
 // the same bits, also those of NaN, and on targets without FMA, where rows per channel are rotated
