@@ -18,7 +18,7 @@ bool NormsApart(const Job& job, int n);
 
 // The norm of a tensor that has a pass of its own, of tokens [first, first + count) of a batch row:
 // before the heads turn, or behind that. `last`: where the tokens of the task end in this batch
-// row, up to which the memory is asked ahead; 0: it is not.
+// row, up to which the memory may be asked ahead; 0: it is not.
 void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count, int64_t last);
 
 }  // namespace rope::cpu
