@@ -26,6 +26,7 @@
 #include "cpu/norm_tiles.h"
 #include "cpu/one_token.h"
 #include "cpu/stage.h"
+#include "cpu/staged.h"
 #include "cpu/staged_rotation.h"
 #include "cpu/streaming.h"
 #include "math/element.h"
@@ -197,7 +198,10 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
   Block block = BlockOf(job, n, rows, i, count, in, t.out, [&] {
     return from_slots ? t.in : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
   });
-  if (job.course.codes[n]) block.inverse = 1.0f / job.fused->outputs[n].scales.value;
+  if (job.course.codes[n]) {
+    block.inverse = 1.0f / job.fused->outputs[n].scales.value;
+    block.scales = &job.fused->outputs[n].scales;
+  }
   if (norm == NormPass::kGradient) {
     block.out = t.out + TokenOffset(t.out_strides, batch, first + i) + t.out_span;
     PassTokens(job, n, &block, nullptr, batch, first + i, count);
@@ -209,6 +213,10 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
     block.cos = rows.cos + at * rows.stride;
     block.sin = rows.sin + at * rows.stride;
     block.tokens = piece.count;
+    if (job.course.codes[n]) {
+      block.first_scale =
+          ScalesAt(job.fused->outputs[n], piece.place, int64_t{job.row_head} * t.heads);
+    }
     if (from_slots) {
       AskAhead(
           job, n,

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "math/pairing.h"
+#include "math/scale.h"
 #include "math/tensor.h"
 
 namespace rope::cpu {
@@ -33,6 +34,9 @@ struct Block {
   const float* roots;
   int32_t root_stride;  // from token to token
   float inverse;        // of the scale of codes
+  // Of codes whose scales are computed: where that of the first head of the first token goes.
+  const GroupScales* scales;
+  char* first_scale;
 };
 
 // Heads that follow each other, whose channels are added up.

@@ -60,6 +60,16 @@ HWY_INLINE void StoreCodes(D d, hn::Vec<D> value, uint8_t* to) {
   hn::StoreU(hn::TruncateTo(du8, CodesOf<kCode>(d, value)), du8, to);
 }
 
+// As ScaleOf of math/code.h.
+template <Code kCode, class D>
+HWY_INLINE hn::Vec<D> ScalesOf(D d, hn::Vec<D> largest, float least, bool power_of_two) {
+  const hn::RebindToUnsigned<D> du;
+  const auto scale = hn::Max(hn::Div(largest, hn::Set(d, LargestOf(kCode))), hn::Set(d, least));
+  if (!power_of_two) return scale;
+  const auto above = hn::Add(hn::BitCast(du, scale), hn::Set(du, 0x7fffffu));
+  return hn::BitCast(d, hn::And(above, hn::Set(du, 0x7f800000u)));
+}
+
 #undef ROPE_PACKS_BYTES
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 #define ROPE_PACKS_BYTES 1
@@ -162,7 +172,8 @@ HWY_INLINE Packed OneThenOther(Packed words) { return _mm256_permute4x64_epi64(w
 #endif
 
 // The codes of two vectors of numbers, in the lower bytes of 16-bit lanes with nothing above.
-template <Code kCode>
+// kBounded: as above.
+template <Code kCode, bool kBounded>
 HWY_INLINE Packed CodesInWords(const hn::Vec<FullTag>* value) {
   const FullTag d;
   const hn::RebindToUnsigned<FullTag> du;
@@ -172,10 +183,13 @@ HWY_INLINE Packed CodesInWords(const hn::Vec<FullTag>* value) {
     const hn::Repartition<int16_t, FullTag> di16;
     Packed words[2];
     for (int i = 0; i < 2; ++i) {
-      words[i] = NearestIntegers(hn::Min(value[i], hn::Set(d, kMostInt8)).raw);
+      const auto number = kBounded ? value[i] : hn::Min(value[i], hn::Set(d, kMostInt8));
+      words[i] = NearestIntegers(number.raw);
     }
-    const hn::Vec<decltype(di16)> integers{PackWords(words[0], words[1])};
-    const auto limited = hn::Max(integers, hn::Set(di16, static_cast<int16_t>(kLeastInt8)));
+    hn::Vec<decltype(di16)> limited{PackWords(words[0], words[1])};
+    if constexpr (!kBounded) {
+      limited = hn::Max(limited, hn::Set(di16, static_cast<int16_t>(kLeastInt8)));
+    }
     return hn::And(hn::BitCast(du16, limited), hn::Set(du16, uint16_t{0xff})).raw;
   } else {
     constexpr uint16_t kLargest = kLargestSize<kCode>;
@@ -200,21 +214,21 @@ HWY_INLINE void StoreCodePairs(D d, hn::Vec<D> first, hn::Vec<D> second, uint8_t
   hn::StoreU(hn::BitCast(du8, hn::TruncateTo(du16, words)), du8, to);
 }
 
-// The same twice.
-template <Code kCode, class D>
+// The same twice. kBounded: as above, and no number is NaN.
+template <Code kCode, bool kBounded, class D>
 HWY_INLINE void StoreCodePairsTwice(D d, hn::Vec<D> first, hn::Vec<D> second, uint8_t* to,
                                     hn::Vec<D> next_first, hn::Vec<D> next_second,
                                     uint8_t* next_to) {
 #if ROPE_PACKS_BYTES
   static_assert(sizeof(first.raw) == sizeof(Packed));
-  if (HWY_LIKELY(!HasNan(first.raw, second.raw, next_first.raw, next_second.raw))) {
+  if (HWY_LIKELY(kBounded || !HasNan(first.raw, second.raw, next_first.raw, next_second.raw))) {
     const hn::Repartition<uint16_t, D> du16;
     const hn::Repartition<uint8_t, D> du8;
     const hn::Half<decltype(du8)> half;
     const hn::Vec<D> lower[2] = {first, next_first}, upper[2] = {second, next_second};
     using Words = hn::Vec<decltype(du16)>;
-    const Words codes = hn::Or(Words{CodesInWords<kCode>(lower)},
-                               hn::ShiftLeft<8>(Words{CodesInWords<kCode>(upper)}));
+    const Words codes = hn::Or(Words{CodesInWords<kCode, kBounded>(lower)},
+                               hn::ShiftLeft<8>(Words{CodesInWords<kCode, kBounded>(upper)}));
     const auto bytes = hn::BitCast(du8, Words{OneThenOther(codes.raw)});
     hn::StoreU(hn::LowerHalf(half, bytes), half, to);
     hn::StoreU(hn::UpperHalf(half, bytes), half, next_to);

@@ -151,6 +151,10 @@ struct Kernels {
   // Heads of bf16 that become codes by one scale, Block::inverse, as they turn; kFused, by rows as
   // `widening` has them. Null where there is none. [code][channel order]
   Rotation coding[kCodes][kChannelOrders];
+  // The same by the scale of each head's largest number, Block::scales, of heads that turn as a
+  // whole by so many pairs. Null where there is none. [code][channel order]
+  Rotation coding_by_largest[kCodes][kChannelOrders];
+  bool CodesByLargest(int pairs) const { return pairs == 2 * lanes || pairs == 4 * lanes; }
   // Of rotations that expect ties or do not the rows have the same order.
   RowOrder RowOrderOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic) const {
     return rotations[dtype - 1][order][static_cast<int>(arithmetic)].order;

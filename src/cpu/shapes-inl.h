@@ -249,24 +249,36 @@ struct EvenOdd {
   static constexpr bool kMovesChannels = false, kSecond = true;
   static constexpr int kRowPerPair = 1, kRowVectors = 2, kReads = 1, kWrites = 1;
 
-  template <bool kStream, class D, class H, class V = hn::Vec<D>>
-  static HWY_INLINE bool Step(D d, const PlacesOf<E>& at, const H& norm, int i, V even_cos,
-                              V even_sin, V odd_cos, V odd_sin) {
+  // What a step turns to: words of a first and a second channel, twice.
+  template <class D, class H, class V = hn::Vec<D>>
+  static HWY_INLINE void Turn(D d, const PlacesOf<E>& at, const H& norm, int i, V even_cos,
+                              V even_sin, V odd_cos, V odd_sin, V& even0, V& odd0, V& even1,
+                              V& odd1) {
     const int odd = i + LanesOf(d);
     auto words0 = E::LoadWords(d, at.in + i);
     auto words1 = E::LoadWords(d, at.second_in + i);
     LoadOnce(words0);
     LoadOnce(words1);
-    V even0, even1, odd0, odd1;
     RotatePair<E, kArithmetic>(d, norm.First(d, E::First(d, words0), i),
                                norm.Second(d, E::First(d, words1), i), even_cos, even_sin, even0,
                                even1);
     RotatePair<E, kArithmetic>(d, norm.First(d, E::Second(d, words0), odd),
                                norm.Second(d, E::Second(d, words1), odd), odd_cos, odd_sin, odd0,
                                odd1);
+  }
+  // Where the next words go.
+  template <class D>
+  static HWY_INLINE typename E::Raw* NextOut(D, const PlacesOf<E>& at, int i) {
+    return at.second_out + i;
+  }
+  template <bool kStream, class D, class H, class V = hn::Vec<D>>
+  static HWY_INLINE bool Step(D d, const PlacesOf<E>& at, const H& norm, int i, V even_cos,
+                              V even_sin, V odd_cos, V odd_sin) {
+    V even0, odd0, even1, odd1;
+    Turn(d, at, norm, i, even_cos, even_sin, odd_cos, odd_sin, even0, odd0, even1, odd1);
     return E::template StoreWordsTwice<kStream>(d, norm.Turned(d, even0), norm.Turned(d, odd0),
                                                 at.out + i, norm.Turned(d, even1),
-                                                norm.Turned(d, odd1), at.second_out + i);
+                                                norm.Turned(d, odd1), NextOut(d, at, i));
   }
 };
 
@@ -281,22 +293,31 @@ struct PairWords {
   static constexpr bool kMovesChannels = false, kSecond = false;
   static constexpr int kRowPerPair = 1, kRowVectors = 2, kReads = 2, kWrites = 2;
 
-  template <bool kStream, class D, class H, class V = hn::Vec<D>>
-  static HWY_INLINE bool Step(D d, const PlacesOf<E>& at, const H& norm, int i, V cos, V sin,
-                              V next_cos, V next_sin) {
+  template <class D, class H, class V = hn::Vec<D>>
+  static HWY_INLINE void Turn(D d, const PlacesOf<E>& at, const H& norm, int i, V cos, V sin,
+                              V next_cos, V next_sin, V& y0, V& y1, V& next_y0, V& next_y1) {
     const int next = i + LanesOf(d);
     auto words = E::LoadWords(d, at.in + 2 * i), next_words = E::LoadWords(d, at.in + 2 * next);
     LoadOnce(words);
     LoadOnce(next_words);
-    V y0, y1, next_y0, next_y1;
     RotatePair<E, kArithmetic>(d, norm.First(d, E::First(d, words), i),
                                norm.Second(d, E::Second(d, words), i), cos, sin, y0, y1);
     RotatePair<E, kArithmetic>(d, norm.First(d, E::First(d, next_words), next),
                                norm.Second(d, E::Second(d, next_words), next), next_cos, next_sin,
                                next_y0, next_y1);
+  }
+  template <class D>
+  static HWY_INLINE typename E::Raw* NextOut(D d, const PlacesOf<E>& at, int i) {
+    return at.out + 2 * (i + LanesOf(d));
+  }
+  template <bool kStream, class D, class H, class V = hn::Vec<D>>
+  static HWY_INLINE bool Step(D d, const PlacesOf<E>& at, const H& norm, int i, V cos, V sin,
+                              V next_cos, V next_sin) {
+    V y0, y1, next_y0, next_y1;
+    Turn(d, at, norm, i, cos, sin, next_cos, next_sin, y0, y1, next_y0, next_y1);
     return E::template StoreWordsTwice<kStream>(d, norm.Turned(d, y0), norm.Turned(d, y1),
                                                 at.out + 2 * i, norm.Turned(d, next_y0),
-                                                norm.Turned(d, next_y1), at.out + 2 * next);
+                                                norm.Turned(d, next_y1), NextOut(d, at, i));
   }
 };
 

@@ -77,12 +77,20 @@ inline const Kernels::Rotation* CodingOf(const Plan& plan, int n, const Kernels&
     return nullptr;
   }
   const Output& output = plan.fused->outputs[n];
-  if (plan.fused->norms[n] != nullptr || !IsCode(output.dtype) || output.HasScaleArray() ||
-      output.repeats != 1) {
+  if (plan.fused->norms[n] != nullptr || !IsCode(output.dtype) || output.repeats != 1) {
     return nullptr;
   }
-  const Kernels::Rotation& coding = kernels.coding[static_cast<int>(CodeOf(output.dtype))][order];
-  return coding.rotate != nullptr ? &coding : nullptr;
+  const auto code = static_cast<int>(CodeOf(output.dtype));
+  const Kernels::Rotation* coding = &kernels.coding[code][order];
+  if (output.HasScaleArray()) {
+    const rope_context& context = *plan.context;
+    if (!output.scales.computed || output.scales.group != context.rotary_dim ||
+        context.segments.size() != 1 || !kernels.CodesByLargest(context.pairs)) {
+      return nullptr;
+    }
+    coding = &kernels.coding_by_largest[code][order];
+  }
+  return coding->rotate != nullptr ? coding : nullptr;
 }
 
 }  // namespace rope::cpu

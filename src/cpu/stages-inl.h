@@ -219,32 +219,31 @@ struct Groups {
   }
 };
 
-// As ScaleOf of math/code.h.
-template <Code kCode, class D>
-HWY_INLINE hn::Vec<D> ScalesOf(D d, hn::Vec<D> largest, float least, bool power_of_two) {
-  const hn::RebindToUnsigned<D> du;
-  const auto scale = hn::Max(hn::Div(largest, hn::Set(d, LargestOf(kCode))), hn::Set(d, least));
-  if (!power_of_two) return scale;
-  const auto above = hn::Add(hn::BitCast(du, scale), hn::Set(du, 0x7fffffu));
-  return hn::BitCast(d, hn::And(above, hn::Set(du, 0x7f800000u)));
-}
-
 // Calls group(from, to, scale) for all.
 template <class E, class Group>
 HWY_INLINE void ForEachGroup(const GroupedHeads& heads, const Group& group) {
-  const GroupScales& scales = heads.scales;
-  for (int32_t t = 0; t < heads.tokens; ++t) {
-    for (int32_t h = 0; h < heads.heads; ++h) {
-      const auto* from = reinterpret_cast<const typename E::Raw*>(
-          heads.from + HeadOffset(heads.from_strides, 0, t, h));
-      auto* to = reinterpret_cast<uint8_t*>(heads.to + HeadOffset(heads.to_strides, 0, t, h));
-      char* scale = heads.first_scales + HeadOffset(scales.strides, 0, t, h);
-      for (int32_t g = 0; g < scales.groups; ++g) {
+  // What is stored cannot be part of these.
+  const HeadStrides from_strides = heads.from_strides, to_strides = heads.to_strides,
+                    scale_strides = heads.scales.strides;
+  const int32_t tokens = heads.tokens, count = heads.heads, groups = heads.scales.groups,
+                channels = heads.scales.group, scale_bytes = ElementSize(heads.scales.dtype);
+  for (int32_t t = 0; t < tokens; ++t) {
+    const char* from_head = heads.from + t * from_strides.token;
+    char* to_head = heads.to + t * to_strides.token;
+    char* scale_head = heads.first_scales + t * scale_strides.token;
+    for (int32_t h = 0; h < count; ++h) {
+      const auto* from = reinterpret_cast<const typename E::Raw*>(from_head);
+      auto* to = reinterpret_cast<uint8_t*>(to_head);
+      char* scale = scale_head;
+      for (int32_t g = 0; g < groups; ++g) {
         group(from, to, scale);
-        from += scales.group;
-        to += scales.group;
-        scale += ElementSize(scales.dtype);
+        from += channels;
+        to += channels;
+        scale += scale_bytes;
       }
+      from_head += from_strides.head;
+      to_head += to_strides.head;
+      scale_head += scale_strides.head;
     }
   }
 }
