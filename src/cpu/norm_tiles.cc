@@ -395,19 +395,21 @@ void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, char*
       });
 }
 
-void NormInPlace(const NormOf& of, const char* in, int64_t token, int tokens, int32_t first,
-                 int32_t heads, rope_dtype dtype, char* at) {
+void NormInBuffer(const NormOf& of, const char* in, int64_t token, int tokens, int32_t first,
+                  int32_t heads, bool from_memory, rope_dtype dtype, char* to) {
   const Norm& norm = of.norm;
   const int size = ElementSize(dtype);
   const int64_t head_bytes = int64_t{norm.channels} * size;
   Tensor waiting = {};
-  waiting.in_strides = waiting.out_strides = {0, heads * head_bytes, head_bytes};
+  waiting.out_strides = {0, heads * head_bytes, head_bytes};
+  waiting.in_strides = from_memory ? of.tensor.in_strides : waiting.out_strides;
   waiting.heads = heads;
   waiting.dtype = dtype;
   const NormOf in_buffer = {of.kernels, of.context, norm, waiting};
+  const char* const from = from_memory ? in + first * of.tensor.in_strides.head : to;
   alignas(64) float roots[kMostNormedHeads], means[kMostNormedHeads];
   if (norm.span == ROPE_NORM_SPAN_HEAD) {
-    FindHeadMoments(in_buffer, at, {0, tokens, 0, heads}, roots, means);
+    FindHeadMoments(in_buffer, from, {0, tokens, 0, heads}, roots, means);
   } else {
     FindMomentsForHeads(of, in, token, tokens, heads, roots, means);
   }
@@ -421,10 +423,10 @@ void NormInPlace(const NormOf& of, const char* in, int64_t token, int tokens, in
     for (int32_t h = 0; h < heads; h += step) {
       WidenWeights(of, first + h, c, channels, weights);
       if (norm.rule.has_bias) WidenBiases(of, first + h, c, channels, biases);
-      char* const head = at + h * head_bytes;
       NormChannels(in_buffer, {c, c, channels},
-                   {head, head, tokens, step, roots + h, means + h, heads}, weights,
-                   norm.rule.has_bias ? biases : nullptr, 0);
+                   {from + h * waiting.in_strides.head, to + h * head_bytes, tokens, step,
+                    roots + h, means + h, heads},
+                   weights, norm.rule.has_bias ? biases : nullptr, 0);
     }
   }
 }

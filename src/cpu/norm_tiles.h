@@ -92,12 +92,13 @@ inline ChannelPart NormedPart(const rope_context& context, const Norm& norm, con
 void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, char* out, int64_t token,
                 int count);
 
-// Norms heads that wait in a buffer, one behind the other, in place: [first, first + heads) of each
-// of `tokens`, of a dtype. The tensor is that in memory, whose first head of the first token begins
-// at `in`: what norms all heads together looks at it. Never more than kMostNormedHeads.
+// Norms heads on their way through a buffer at `to`, one behind the other: [first, first + heads)
+// of each of `tokens`. They are there, in a dtype, or (`from_memory`) still where the tensor has
+// them, whose first head of the first token begins at `in`; what norms all heads together looks at
+// it in any case. Never more than kMostNormedHeads.
 inline constexpr int32_t kMostNormedHeads = 64;
-void NormInPlace(const NormOf& of, const char* in, int64_t token, int tokens, int32_t first,
-                 int32_t heads, rope_dtype dtype, char* at);
+void NormInBuffer(const NormOf& of, const char* in, int64_t token, int tokens, int32_t first,
+                  int32_t heads, bool from_memory, rope_dtype dtype, char* to);
 
 // One of Kernels::normed_rotations.
 struct OnePass {

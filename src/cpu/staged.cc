@@ -50,14 +50,15 @@ void ForEachRun(const Heads& from, const Heads& to, int32_t tokens, int32_t head
   }
 }
 
-void NormPart(const StagedHeads& staged, const StagedPart& part, rope_dtype dtype, char* heads) {
+void NormPart(const StagedHeads& staged, const StagedPart& part, bool from_memory, rope_dtype dtype,
+              char* heads) {
   Tensor tensor = {};
   tensor.in_strides = staged.in_strides;
   tensor.heads = staged.heads;
   tensor.dtype = staged.dtype;
-  NormInPlace({staged.kernels, staged.context, *staged.norm, tensor},
-              staged.in + part.token * staged.in_strides.token, staged.token + part.token,
-              part.tokens, part.head, part.heads, dtype, heads);
+  NormInBuffer({staged.kernels, staged.context, *staged.norm, tensor},
+               staged.in + part.token * staged.in_strides.token, staged.token + part.token,
+               part.tokens, part.head, part.heads, from_memory, dtype, heads);
 }
 
 // What is stored of `heads` heads of tokens, to its place in an output.
@@ -205,21 +206,23 @@ void LoadPart(const StagedHeads& staged, const StagedPart& part) {
     return;
   }
   const Stage& stage = staged.stage;
-  const Heads to = InBuffer(part.loaded, stage.loaded, part.heads, staged.width);
-  ForEachRun({in, staged.dtype, staged.in_strides}, to, part.tokens, part.heads, staged.width,
-             [&](int64_t from_bytes, int64_t to_bytes, int64_t count) {
-               char* const out = part.loaded + to_bytes;
-               if (stage.loaded == staged.dtype) {
-                 std::memcpy(out, in + from_bytes,
-                             static_cast<size_t>(BytesOf(staged.dtype, count)));
-               } else {
-                 staged.kernels.widen[staged.dtype - 1](in + from_bytes,
-                                                        reinterpret_cast<float*>(out), count);
-               }
-             });
-  if (staged.norm != nullptr && !staged.norm->after) {
-    NormPart(staged, part, stage.loaded, part.loaded);
+  const bool norms = staged.norm != nullptr && !staged.norm->after;
+  const bool as_it_is = stage.loaded == staged.dtype;
+  if (!norms || !as_it_is) {
+    const Heads to = InBuffer(part.loaded, stage.loaded, part.heads, staged.width);
+    ForEachRun({in, staged.dtype, staged.in_strides}, to, part.tokens, part.heads, staged.width,
+               [&](int64_t from_bytes, int64_t to_bytes, int64_t count) {
+                 char* const out = part.loaded + to_bytes;
+                 if (as_it_is) {
+                   std::memcpy(out, in + from_bytes,
+                               static_cast<size_t>(BytesOf(staged.dtype, count)));
+                 } else {
+                   staged.kernels.widen[staged.dtype - 1](in + from_bytes,
+                                                          reinterpret_cast<float*>(out), count);
+                 }
+               });
   }
+  if (norms) NormPart(staged, part, as_it_is, stage.loaded, part.loaded);
   if (stage.loaded != stage.turned) {
     staged.kernels.widen[stage.loaded - 1](part.loaded, part.wide, part.channels(staged));
   }
@@ -230,7 +233,7 @@ void StorePart(const StagedHeads& staged, const StagedPart& part) {
   const Stage& stage = staged.stage;
   const int32_t channels = part.channels(staged);
   if (staged.norm != nullptr && staged.norm->after) {
-    NormPart(staged, part, stage.turned, part.turned);
+    NormPart(staged, part, false, stage.turned, part.turned);
   }
   if (stage.rounds) staged.kernels.round_row[staged.dtype - 1](part.wide, channels);
   const bool as_turned = output.dtype == stage.turned || IsInEightBits(output.dtype);
