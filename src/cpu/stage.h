@@ -17,6 +17,11 @@ struct Stage {
   rope_dtype loaded;  // in which a norm before the rotation finds them
   rope_dtype turned;  // in which they are rotated, normed behind that, and wait for their output
   bool rounds;        // of f32 they are at last rounded to the input's dtype
+
+  // Whether heads of 16 bits never are in f32 on their way to such an output.
+  bool StaysNarrow(rope_dtype output) const {
+    return loaded == turned && IsNarrow(turned) && (output == turned || IsInEightBits(output));
+  }
 };
 
 // `rounds`: the context rounds more than results.

@@ -69,7 +69,8 @@ bool KeepsCodes(const StagedHeads& staged);
 void CopyScales(const StagedHeads& staged, int32_t tokens);
 void CopyCodes(const StagedHeads& staged, int32_t tokens);
 
-// 6 KiB: heads of f32; or, if they are loaded in 16 bits, as many as fit behind themselves in f32.
+// 6 KiB: heads of f32; or of 16 bits, as many as fit behind themselves in f32, if they come to
+// that.
 struct StageBuffer {
   static constexpr int kFloats = 1536, kNarrow = kFloats * 2 / 3;
   static_assert(kNarrow >= kMaxHeadDim);
@@ -95,17 +96,20 @@ void Convert(const StagedHeads& staged, int32_t tokens);
 template <class Fill>
 void RunStages(const StagedHeads& staged, int32_t tokens, const Fill& fill) {
   StageBuffer buffer;
-  const bool is_wide = staged.stage.loaded == ROPE_DTYPE_F32;
-  const int32_t most = is_wide ? StageBuffer::kFloats : StageBuffer::kNarrow;
+  const Stage& stage = staged.stage;
+  const bool is_wide = stage.loaded == ROPE_DTYPE_F32;
+  const int32_t most = is_wide                                  ? StageBuffer::kFloats
+                       : stage.StaysNarrow(staged.output.dtype) ? 2 * StageBuffer::kFloats
+                                                                : StageBuffer::kNarrow;
   const int32_t heads = std::min({staged.heads, most / staged.width, kMostNormedHeads});
   const int32_t per_part =
       heads < staged.heads ? 1 : std::min(most / staged.width, kMostNormedHeads) / heads;
-  char *const wide = reinterpret_cast<char*>(buffer.wide), *const narrow = reinterpret_cast<char*>(
-                                                               buffer.wide + StageBuffer::kNarrow);
+  char* const wide = reinterpret_cast<char*>(buffer.wide);
+  char* const narrow = most == StageBuffer::kNarrow ? wide + 4 * StageBuffer::kNarrow : wide;
   StagedPart part;
   part.wide = buffer.wide;
   part.loaded = is_wide ? wide : narrow;
-  part.turned = staged.stage.turned == ROPE_DTYPE_F32 ? wide : narrow;
+  part.turned = stage.turned == ROPE_DTYPE_F32 ? wide : narrow;
   for (part.token = 0; part.token < tokens; part.token += part.tokens) {
     part.tokens = std::min(per_part, tokens - part.token);
     for (part.head = 0; part.head < staged.heads; part.head += part.heads) {
