@@ -198,10 +198,7 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
   Block block = BlockOf(job, n, rows, i, count, in, t.out, [&] {
     return from_slots ? t.in : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
   });
-  if (job.course.codes[n]) {
-    block.inverse = 1.0f / job.fused->outputs[n].scales.value;
-    block.scales = &job.fused->outputs[n].scales;
-  }
+  if (job.course.codes[n]) block.CodeBy(job.fused->outputs[n].scales);
   if (norm == NormPass::kGradient) {
     block.out = t.out + TokenOffset(t.out_strides, batch, first + i) + t.out_span;
     PassTokens(job, n, &block, nullptr, batch, first + i, count);

@@ -33,10 +33,16 @@ struct Block {
   int32_t weight_step;  // floats from head to head; 0: heads share them
   const float* roots;
   int32_t root_stride;  // from token to token
-  float inverse;        // of the scale of codes
-  // Of codes whose scales are computed: where that of the first head of the first token goes.
+  // Of codes: the inverse of their scale, or, where it is computed for each head, how, and where
+  // that of the first head of the first token goes.
+  float inverse;
   const GroupScales* scales;
   char* first_scale;
+
+  void CodeBy(const GroupScales& by) {
+    if (by.groups == 0) inverse = 1.0f / by.value;
+    scales = &by;
+  }
 };
 
 // Heads that follow each other, whose channels are added up.

@@ -100,7 +100,29 @@ HWY_NOINLINE void CodeHeadWithNan(const float* turned, const GroupScales& scales
   CodeHead<kCode, Shape, kVectors, false>(y, largest, scales, to_scale, at);
 }
 
-// Whole heads, which wait for their scale in registers. kVectors: of the row.
+// A head by its row, which waits for its scale in registers.
+template <Code kCode, class Shape, int kVectors>
+HWY_INLINE void TurnAndCode(const PlacesOf<typename Shape::Element>& at,
+                            const hn::Vec<FullTag>* cos, const hn::Vec<FullTag>* sin,
+                            const GroupScales& scales, char* to_scale) {
+  const FullTag d;
+  constexpr int n = hn::MaxLanes(FullTag());
+  hn::Vec<FullTag> y[2 * kVectors];
+  for (int v = 0; v < kVectors; v += 2) {
+    Shape::Turn(d, at, AsTheyAre(), v * n, cos[v], sin[v], cos[v + 1], sin[v + 1], y[2 * v],
+                y[2 * v + 1], y[2 * v + 2], y[2 * v + 3]);
+  }
+  const int32_t largest = LargestOfHead<2 * kVectors, false>(y);
+  if (HWY_LIKELY(largest < F32::kInfinity)) {
+    CodeHead<kCode, Shape, kVectors, true>(y, largest, scales, to_scale, at);
+    return;
+  }
+  HWY_ALIGN float turned[2 * kVectors * n];
+  for (int i = 0; i < 2 * kVectors; ++i) hn::Store(y[i], d, turned + i * n);
+  CodeHeadWithNan<kCode, Shape, kVectors>(turned, scales, to_scale, at);
+}
+
+// Whole heads by the scale of each; kVectors: of the row.
 template <Code kCode, template <class, Arithmetic, class> class ShapeOf, int kVectors>
 void CodeHeads(const Block& b) {
   using Shape = ShapeOf<Coded<kCode>, Arithmetic::kFused, AsTheyAre>;
@@ -110,42 +132,31 @@ void CodeHeads(const Block& b) {
   const Tensor& tensor = *b.tensor;
   const HeadStrides in_strides = tensor.in_strides, out_strides = tensor.out_strides;
   const GroupScales scales = *b.scales;
-  const Segment& segment = b.segments[0];
-  const int32_t heads = tensor.heads;
-  const float *cos = b.cos, *sin = b.sin;
-  for (int32_t t = 0; t < b.tokens; ++t, cos += b.row_stride, sin += b.row_stride) {
-    const char* in = b.in + t * in_strides.token;
-    char* out = b.out + t * out_strides.token;
-    char* scale = b.first_scale + t * scales.strides.token;
-    const char* asked = in + (heads - 1) * in_strides.head + b.prefetch_ahead;
-    const int64_t ahead = asked <= b.prefetch_last ? b.prefetch_ahead : 0;
-    V c[kVectors], s[kVectors];
-    for (int v = 0; v < kVectors; ++v) {
-      c[v] = hn::LoadU(d, cos + v * n);
-      s[v] = hn::LoadU(d, sin + v * n);
-    }
-    for (int32_t h = 0; h < heads; ++h) {
-      const Head<uint16_t, uint8_t> head = {
-          reinterpret_cast<const uint16_t*>(in) + segment.first_channel,
-          reinterpret_cast<uint8_t*>(out) + segment.first_channel, kVectors * n};
-      if (ahead != 0) Prefetch(head.in, ahead, b.prefetch_near, head.bytes(), b.prefetch_into_l1);
-      const PlacesOf<Coded<kCode>> at(head, 0, 0);
-      V y[2 * kVectors];
-      for (int v = 0; v < kVectors; v += 2) {
-        Shape::Turn(d, at, AsTheyAre(), v * n, c[v], s[v], c[v + 1], s[v + 1], y[2 * v],
-                    y[2 * v + 1], y[2 * v + 2], y[2 * v + 3]);
+  const int channel = b.segments[0].first_channel;
+  const int32_t run = HeadsLieApart(tensor) ? 1 : tensor.heads;
+  for (int32_t first = 0; first < tensor.heads; first += run) {
+    const float *cos = b.cos, *sin = b.sin;
+    for (int32_t t = 0; t < b.tokens; ++t, cos += b.row_stride, sin += b.row_stride) {
+      const char* in = b.in + HeadOffset(in_strides, 0, t, first);
+      char* out = b.out + HeadOffset(out_strides, 0, t, first);
+      char* scale = b.first_scale + HeadOffset(scales.strides, 0, t, first);
+      const char* asked = in + (run - 1) * in_strides.head + b.prefetch_ahead;
+      const int64_t ahead = asked <= b.prefetch_last ? b.prefetch_ahead : 0;
+      V c[kVectors], s[kVectors];
+      for (int v = 0; v < kVectors; ++v) {
+        c[v] = hn::LoadU(d, cos + v * n);
+        s[v] = hn::LoadU(d, sin + v * n);
       }
-      const int32_t largest = LargestOfHead<2 * kVectors, false>(y);
-      if (HWY_LIKELY(largest < F32::kInfinity)) {
-        CodeHead<kCode, Shape, kVectors, true>(y, largest, scales, scale, at);
-      } else {
-        HWY_ALIGN float turned[2 * kVectors * n];
-        for (int i = 0; i < 2 * kVectors; ++i) hn::Store(y[i], d, turned + i * n);
-        CodeHeadWithNan<kCode, Shape, kVectors>(turned, scales, scale, at);
+      for (int32_t h = 0; h < run; ++h) {
+        const Head<uint16_t, uint8_t> head = {reinterpret_cast<const uint16_t*>(in) + channel,
+                                              reinterpret_cast<uint8_t*>(out) + channel,
+                                              kVectors * n};
+        if (ahead != 0) Prefetch(head.in, ahead, b.prefetch_near, head.bytes(), b.prefetch_into_l1);
+        TurnAndCode<kCode, Shape, kVectors>({head, 0, 0}, c, s, scales, scale);
+        in += in_strides.head;
+        out += out_strides.head;
+        scale += scales.strides.head;
       }
-      in += in_strides.head;
-      out += out_strides.head;
-      scale += scales.strides.head;
     }
   }
 }

@@ -142,8 +142,7 @@ void RotateTokenInStages(const Course& course, const Plan& plan, int n, const Te
     block.tensor = &t;
     block.in = in;
     block.out = out;
-    block.inverse = 1.0f / output.scales.value;
-    block.scales = &output.scales;
+    block.CodeBy(output.scales);
     block.first_scale = ScalesAt(output, place, 0);
     course.rotations[n]->rotate(block);
     return;

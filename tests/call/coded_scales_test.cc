@@ -87,8 +87,9 @@ class CodedScalesTest : public TargetTest {
     Codes k(dtype, heads, head_dim, of, kSlots, true, hnd ? ROPE_LAYOUT_HND : ROPE_LAYOUT_NHD);
 
     rope_qk_args args = Args(1, tokens);
-    args.q = Tensor(in.data(), ROPE_DTYPE_BF16, heads);
-    args.k = Tensor(&in[of_k], ROPE_DTYPE_BF16, heads);
+    const rope_layout layout = random->Of({ROPE_LAYOUT_BSHD, ROPE_LAYOUT_BHSD});
+    args.q = Tensor(in.data(), ROPE_DTYPE_BF16, heads, layout);
+    args.k = Tensor(&in[of_k], ROPE_DTYPE_BF16, heads, layout);
     args.positions = Offset(random->Below(100000));
     std::vector<float> turned(in.size());
     rope_fused converts = ROPE_INIT(rope_fused);

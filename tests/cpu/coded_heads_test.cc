@@ -60,6 +60,9 @@ class CodedHeadsTest : public TargetTest {
     tensor.heads = kHeads;
     tensor.dtype = ROPE_DTYPE_BF16;
     tensor.in_strides = {0, int64_t{2} * kHeads * in_head, int64_t{2} * in_head};
+    if (r.Sometimes(2)) {  // heads that lie apart
+      tensor.in_strides = {0, int64_t{2} * in_head, int64_t{2} * kTokens * in_head};
+    }
     cpu::Block block = {};
     block.tensor = &tensor;
     block.in = reinterpret_cast<const char*>(in.data());
