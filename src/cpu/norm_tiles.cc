@@ -19,8 +19,8 @@ namespace {
 // The most bytes and heads of a tile: the L1 cache holds it and the next one, for which the memory
 // is asked meanwhile. Where each head has weights of its own, these serve several tokens, which may
 // be more than the L1 cache holds.
-constexpr int kQuarters = 4;  // of a head
 constexpr int kTileBytes = 16 << 10, kTileHeads = 64, kTileHeadsByWeights = 128;
+constexpr int kQuarters = 4;  // of a head
 
 // What a tile has to know before its heads are written: inverse roots and means of its tokens'
 // heads, token after token.

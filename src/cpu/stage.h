@@ -18,9 +18,11 @@ struct Stage {
   rope_dtype turned;  // in which they are rotated, normed behind that, and wait for their output
   bool rounds;        // of f32 they are at last rounded to the input's dtype
 
-  // Whether heads of 16 bits never are in f32 on their way to such an output.
+  // Whether such an output is made from heads as they have turned, not from f32.
+  bool StoresAsTurned(rope_dtype output) const { return output == turned || IsInEightBits(output); }
+  // Whether heads of 16 bits never are in f32 on their way to it.
   bool StaysNarrow(rope_dtype output) const {
-    return loaded == turned && IsNarrow(turned) && (output == turned || IsInEightBits(output));
+    return loaded == turned && IsNarrow(turned) && StoresAsTurned(output);
   }
 };
 

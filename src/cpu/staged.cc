@@ -236,7 +236,7 @@ void StorePart(const StagedHeads& staged, const StagedPart& part) {
     NormPart(staged, part, false, stage.turned, part.turned);
   }
   if (stage.rounds) staged.kernels.round_row[staged.dtype - 1](part.wide, channels);
-  const bool as_turned = output.dtype == stage.turned || IsInEightBits(output.dtype);
+  const bool as_turned = stage.StoresAsTurned(output.dtype);
   if (stage.turned != ROPE_DTYPE_F32 && !as_turned) {
     staged.kernels.widen[stage.turned - 1](part.turned, part.wide, channels);
   }

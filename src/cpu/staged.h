@@ -98,14 +98,16 @@ void RunStages(const StagedHeads& staged, int32_t tokens, const Fill& fill) {
   StageBuffer buffer;
   const Stage& stage = staged.stage;
   const bool is_wide = stage.loaded == ROPE_DTYPE_F32;
-  const int32_t most = is_wide                                  ? StageBuffer::kFloats
-                       : stage.StaysNarrow(staged.output.dtype) ? 2 * StageBuffer::kFloats
-                                                                : StageBuffer::kNarrow;
+  const bool stays_narrow = stage.StaysNarrow(staged.output.dtype);
+  const int32_t most = is_wide        ? StageBuffer::kFloats
+                       : stays_narrow ? 2 * StageBuffer::kFloats
+                                      : StageBuffer::kNarrow;
   const int32_t heads = std::min({staged.heads, most / staged.width, kMostNormedHeads});
   const int32_t per_part =
       heads < staged.heads ? 1 : std::min(most / staged.width, kMostNormedHeads) / heads;
   char* const wide = reinterpret_cast<char*>(buffer.wide);
-  char* const narrow = most == StageBuffer::kNarrow ? wide + 4 * StageBuffer::kNarrow : wide;
+  char* const narrow =
+      stays_narrow ? wide : reinterpret_cast<char*>(buffer.wide + StageBuffer::kNarrow);
   StagedPart part;
   part.wide = buffer.wide;
   part.loaded = is_wide ? wide : narrow;
