@@ -55,8 +55,9 @@ void NormCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, const 
   tensor.out_strides = copy.out_strides;
   tensor.heads = copy.heads;
   tensor.dtype = copy.dtype;
-  NormTokens({kernels, *plan.context, *copy.norm, tensor}, {0, 0, copy.norm->channels}, in, out,
-             token, count);
+  const WrittenRun run = {0, count, out};
+  NormTokens({kernels, *plan.context, *copy.norm, tensor}, {0, 0, copy.norm->channels}, in,
+             {&run, 1}, token);
 }
 
 // The gradient of v.

@@ -173,16 +173,6 @@ void RotateBlock(const Job& job, int n, const Block& block) {
   }
 }
 
-// A block of normed heads, from token number `token` on.
-void NormAndRotateBlock(const Job& job, int n, int64_t token, Block block) {
-  if (NormPassOf(job, n) == NormPass::kWithRotation) {
-    NormAndRotate(NormOfTensor(job, n), OnePassOf(job, n), block, token);
-    return;
-  }
-  if (NormPassOf(job, n) == NormPass::kBefore) block.prefetch_last = nullptr;  // just written
-  RotateBlock(job, n, block);
-}
-
 // In calls that do more than rotate: tokens [first + i, first + i + count) of one batch row, whose
 // first rows are those of token `first`. `last`: where the tokens of the task end in this batch
 // row.
@@ -204,28 +194,35 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
     PassTokens(job, n, &block, nullptr, batch, first + i, count);
     return;
   }
-  ForEachPiece(job, ends, batch, first, i, i + count, [&](int at, const Piece& piece) {
-    block.in = piece.in + t.in_span;
-    block.out = piece.out + t.out_span;
+  const auto place = [&](int at, const char* from, int tokens) {
+    block.in = from + t.in_span;
     block.cos = rows.cos + at * rows.stride;
     block.sin = rows.sin + at * rows.stride;
-    block.tokens = piece.count;
-    if (job.course.codes[n]) {
-      block.first_scale =
-          ScalesAt(job.fused->outputs[n], piece.place, int64_t{job.row_head} * t.heads);
-    }
-    if (from_slots) {
-      AskAhead(
-          job, n,
-          [&] { return piece.in + HeadOffset(t.in_strides, 0, piece.count - 1, t.heads - 1); },
-          &block);
-    }
-    if (norm == NormPass::kNone) {
+    block.tokens = tokens;
+    if (!from_slots) return;
+    AskAhead(
+        job, n, [&] { return from + HeadOffset(t.in_strides, 0, tokens - 1, t.heads - 1); },
+        &block);
+  };
+  if (norm == NormPass::kWithRotation) {
+    ForEachRead(job, ends, batch, first, i, i + count,
+                [&](int at, const char* from, const WrittenRuns& out) {
+                  place(at, from, out.Tokens());
+                  NormAndRotate(NormOfTensor(job, n), OnePassOf(job, n), block, out,
+                                TokenNumber(job, batch, first + at));
+                });
+  } else {
+    ForEachPiece(job, ends, batch, first, i, i + count, [&](int at, const Piece& piece) {
+      place(at, piece.in, piece.count);
+      block.out = piece.out + t.out_span;
+      if (job.course.codes[n]) {
+        block.first_scale =
+            ScalesAt(job.fused->outputs[n], piece.place, int64_t{job.row_head} * t.heads);
+      }
+      if (norm == NormPass::kBefore) block.prefetch_last = nullptr;  // just written
       RotateBlock(job, n, block);
-    } else {
-      NormAndRotateBlock(job, n, TokenNumber(job, batch, first + at), block);
-    }
-  });
+    });
+  }
   if (job.streams[n]) hwy::FlushStream();
 }
 

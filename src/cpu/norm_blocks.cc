@@ -38,9 +38,10 @@ void NormBlock(const Job& job, int n, int64_t batch, int64_t first, int count, i
   if (asks && job.course.prefetch && last != 0) {
     of.prefetch_last = t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
   }
-  ForEachPiece(job, EndsOf(job, n, t), batch, first, 0, count, [&](int i, const Piece& piece) {
-    NormTokens(of, part, piece.in, piece.out, TokenNumber(job, batch, first + i), piece.count);
-  });
+  ForEachRead(job, EndsOf(job, n, t), batch, first, 0, count,
+              [&](int i, const char* in, const WrittenRuns& out) {
+                NormTokens(of, part, in, out, TokenNumber(job, batch, first + i));
+              });
 }
 
 }  // namespace rope::cpu

@@ -283,11 +283,11 @@ HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, const Orde
   }
 }
 
-// Of a tile: `heads` heads from one on, whose moments these are.
+// Of a tile: `heads` heads of tokens from one of the block on, whose moments these are.
 struct TileHeads {
   const char* in;
   char* out;
-  int tokens, heads;
+  int token, tokens, heads;
   const float *roots, *means;
   int moment_stride;  // from token to token
 };
@@ -315,22 +315,30 @@ void NormChannels(const NormOf& of, const ChannelPart& part, const TileHeads& ti
   }
 }
 
-// apply(tile, heads) for the heads of all tiles, of which read(first, count) makes the weights
-// before: once where all share them, else of at most `most` heads.
+// apply(tile, heads) for the heads of all tiles, as they are written, of which read(first, count)
+// makes the weights before: once where all share them, else of at most `most` heads.
 template <class Read, class Apply>
-void ForEachWeights(const NormOf& of, const char* in, char* out, int64_t token, int count, int most,
-                    const Read& read, const Apply& apply) {
+void ForEachWeights(const NormOf& of, const char* in, const WrittenRuns& out, int64_t token,
+                    int most, const Read& read, const Apply& apply) {
   const bool shared = of.norm.weight_stride == 0;
   if (shared) read(0, 1);
-  ForEachTile(of, in, token, count, [&](const Tile& tile, const Moments& moments) {
+  ForEachTile(of, in, token, out.Tokens(), [&](const Tile& tile, const Moments& moments) {
     const int step = shared ? tile.heads : most;
     for (int32_t skipped = 0; skipped < tile.heads; skipped += step) {
       const int32_t head = tile.head + skipped, heads = std::min(step, tile.heads - skipped);
       if (!shared) read(head, heads);
-      apply(tile,
-            TileHeads{in + HeadOffset(of.tensor.in_strides, 0, tile.token, head),
-                      out + HeadOffset(of.tensor.out_strides, 0, tile.token, head), tile.tokens,
-                      heads, moments.roots + skipped, moments.means + skipped, tile.heads});
+      for (int n = 0; n < out.count; ++n) {
+        const WrittenRun& run = out.runs[n];
+        const int first = std::max(tile.token, run.token),
+                  last = std::min(tile.token + tile.tokens, run.token + run.count);
+        if (first >= last) continue;
+        const int moment = (first - tile.token) * tile.heads + skipped;
+        apply(tile,
+              TileHeads{in + HeadOffset(of.tensor.in_strides, 0, first, head),
+                        run.out + HeadOffset(of.tensor.out_strides, 0, first - run.token, head),
+                        first, last - first, heads, moments.roots + moment, moments.means + moment,
+                        tile.heads});
+      }
     }
   });
 }
@@ -378,13 +386,13 @@ void FindTokenMoments(const NormOf& of, const char* in, float* root, float* mean
   *root = InverseRoot(sum, n, norm.eps);
 }
 
-void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, char* out, int64_t token,
-                int count) {
+void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, const WrittenRuns& out,
+                int64_t token) {
   ChannelValues weights, biases;
   const bool has_bias = of.norm.rule.has_bias;
   const int channels = of.norm.channels, step = WeightStep(of.norm, channels);
   ForEachWeights(
-      of, in, out, token, count, ChannelValues::kFloats / channels,
+      of, in, out, token, ChannelValues::kFloats / channels,
       [&](int32_t head, int32_t heads) {
         WidenHeads(of, head, heads, WidenWeights, weights.values);
         if (has_bias) WidenHeads(of, head, heads, WidenBiases, biases.values);
@@ -424,14 +432,15 @@ void NormInBuffer(const NormOf& of, const char* in, int64_t token, int tokens, i
       WidenWeights(of, first + h, c, channels, weights);
       if (norm.rule.has_bias) WidenBiases(of, first + h, c, channels, biases);
       NormChannels(in_buffer, {c, c, channels},
-                   {from + h * waiting.in_strides.head, to + h * head_bytes, tokens, step,
+                   {from + h * waiting.in_strides.head, to + h * head_bytes, 0, tokens, step,
                     roots + h, means + h, heads},
                    weights, norm.rule.has_bias ? biases : nullptr, 0);
     }
   }
 }
 
-void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, int64_t token) {
+void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block,
+                   const WrittenRuns& out, int64_t token) {
   const Tensor& tensor = of.tensor;
   const int before = tensor.in_span / ElementSize(tensor.dtype), span = of.context.rotary_dim;
   const ChannelPart parts[2] = {{0, 0, before},
@@ -445,8 +454,7 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
   const int32_t step = WeightStep(of.norm, places.step);
   OrderedWeights weights;
   ForEachWeights(
-      asking, block.in - tensor.in_span, block.out - tensor.out_span, token, block.tokens,
-      places.heads,
+      asking, block.in - tensor.in_span, out, token, places.heads,
       [&](int32_t head, int32_t heads) { OrderWeights(of, pass, places, head, heads, &weights); },
       [&](const Tile& tile, const TileHeads& heads) {
         Tensor part = tensor;
@@ -455,8 +463,8 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, in
         b.tensor = &part;
         b.in = heads.in + tensor.in_span;
         b.out = heads.out + tensor.out_span;
-        b.cos += tile.token * block.row_stride;
-        b.sin += tile.token * block.row_stride;
+        b.cos += heads.token * block.row_stride;
+        b.sin += heads.token * block.row_stride;
         b.tokens = heads.tokens;
         b.prefetch_ahead = tile.Step(tensor);  // the sums have read this tile
         b.weight0 = weights.first;
@@ -484,8 +492,9 @@ void NormAndRotateByChannels(const NormOf& of, const OnePass& pass, const Channe
   const auto vectors =
       of.kernels.rotate_by_channels[ROPE_DTYPE_F32 - 1][static_cast<int>(Arithmetic::kFused)];
   const char* weights = nullptr;
+  const WrittenRun run = {0, 1, out};
   ForEachWeights(
-      of, in, out, token, 1, 1,
+      of, in, {&run, 1}, token, 1,
       [&](int32_t head, int32_t) { weights = norm.weight + head * norm.weight_stride; },
       [&](const Tile&, const TileHeads& heads) {
         for (int h = 0; h < heads.heads; ++h) {

@@ -87,10 +87,24 @@ inline ChannelPart NormedPart(const rope_context& context, const Norm& norm, con
   return {tensor.in_span / size, tensor.out_span / size, context.rotary_dim};
 }
 
-// Norms channels of `count` tokens, from number `token` on, counted through all batch rows, whose
-// first heads begin at `in` and `out`. They do not turn.
-void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, char* out, int64_t token,
-                int count);
+// Tokens [token, token + count) of those that are read one after the other, which are written so,
+// too: the first head of the first one to `out`.
+struct WrittenRun {
+  int token, count;
+  char* out;
+};
+// In their order; what is in none of them is not written.
+struct WrittenRuns {
+  const WrittenRun* runs;
+  int count;
+
+  int Tokens() const { return runs[count - 1].token + runs[count - 1].count; }
+};
+
+// Norms channels of tokens, from number `token` on, counted through all batch rows, whose first
+// head begins at `in`. They do not turn.
+void NormTokens(const NormOf& of, const ChannelPart& part, const char* in, const WrittenRuns& out,
+                int64_t token);
 
 // Norms heads on their way through a buffer at `to`, one behind the other: [first, first + heads)
 // of each of `tokens`. They are there, in a dtype, or (`from_memory`) still where the tensor has
@@ -108,8 +122,9 @@ struct OnePass {
   bool writes_rest;  // the output has the channels outside the span, too
 };
 
-// Norms the tokens of a block, which is complete but for its norm, and turns them.
-void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block, int64_t token);
+// Norms the tokens of a block, which is complete but for its norm and its output, and turns them.
+void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block,
+                   const WrittenRuns& out, int64_t token);
 
 // The same of one token, whose row has other values for one channel of a pair than for the other:
 // head by head.

@@ -138,11 +138,11 @@ bool HaveOneOrder(const Plan& plan, const Kernels::Rotation* const rotations[3])
 void NormAndTurn(const NormedTurns& turns, const Plan& plan, int n, const Tensor& t,
                  const Norm* norm, const OrderedRows& row) {
   const rope_context& context = *plan.context;
+  const WrittenRun run = {0, 1, t.out};
   if (turns.one_pass[n]) {
     Block block = {};
     block.tensor = &t;
     block.in = t.in + t.in_span;
-    block.out = t.out + t.out_span;
     block.cos = row.cos;
     block.sin = row.sin;
     block.row_stride = row.stride;
@@ -152,14 +152,14 @@ void NormAndTurn(const NormedTurns& turns, const Plan& plan, int n, const Tensor
     const Kernels::Rotation& rotation = *turns.rotations[n];
     NormAndRotate({turns.kernels, context, *norm, t},
                   {turns.order, rotation.order, rotation.rotate, WritesRest(context, *norm, t)},
-                  block, 0);
+                  block, {&run, 1}, 0);
     return;
   }
   const auto turn = [&](const Tensor& tensor) {
     turns.rotations[n]->rotate_token(&tensor, 1, context.segments[0], row.cos, row.sin);
   };
   if (norm == nullptr) return turn(t);
-  NormTokens({turns.kernels, context, *norm, t}, NormedPart(context, *norm, t), t.in, t.out, 0, 1);
+  NormTokens({turns.kernels, context, *norm, t}, NormedPart(context, *norm, t), t.in, {&run, 1}, 0);
   Tensor normed = t;
   normed.in = t.out;
   normed.in_strides = t.out_strides;
