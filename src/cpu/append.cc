@@ -103,7 +103,8 @@ void StageCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, bool 
                               ScalesAt(copy.output, piece.place, 0),
                               copy.norm,
                               batch * plan.tokens + token,
-                              coded};
+                              coded,
+                              streams};
   if (!KeepsCodes(staged)) return Convert(staged, piece.count);
   if (piece.in != piece.out && streams) {
     CopyHeads(copy, piece.in, piece.out, piece.count, kernels.copy_streaming);
@@ -135,11 +136,17 @@ SlotRun LongRunOf(const Plan& plan, const SlotSource& slots, const HeadStrides& 
   return run;
 }
 
+bool CodesFillLines(const Output& output, int64_t places, int64_t channels) {
+  return IsCode(output.dtype) && output.repeats == 1 &&
+         (!output.HasScaleArray() || output.scales.group % 64 == 0) &&
+         (places | channels) % 64 == 0;
+}
+
 bool CopyCanStream(const Copy& copy) {
   const HeadStrides& s = copy.out_strides;
-  const int64_t misaligned =
-      reinterpret_cast<intptr_t>(copy.out) | s.batch | s.token | s.head | copy.width;
-  return copy.output.IsLike(copy.dtype) && misaligned % 64 == 0;
+  const int64_t places = reinterpret_cast<intptr_t>(copy.out) | s.batch | s.token | s.head;
+  if (copy.output.IsLike(copy.dtype)) return (places | copy.width) % 64 == 0;
+  return CodesFillLines(copy.output, places, ChannelsOf(copy.dtype, copy.width));
 }
 
 namespace {

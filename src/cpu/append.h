@@ -98,6 +98,10 @@ inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, 
   return piece;
 }
 
+// Whether the codes of so many channels are whole, aligned lines wherever they go: `places` has the
+// bits of all addresses and strides.
+bool CodesFillLines(const Output& output, int64_t places, int64_t channels);
+
 // Whether a copy can be written with non-temporal stores: whole, aligned lines.
 bool CopyCanStream(const Copy& copy);
 

@@ -444,6 +444,17 @@ void RunTask(void* opaque, uint32_t index) {
   tasks.ran.fetch_add(1, std::memory_order_relaxed);
 }
 
+// Whether what tensor n becomes goes past the caches, in calls that these do not hold.
+template <bool kFused>
+bool Streams(const Job& job, int n) {
+  const bool streams = job.course.rotations[n]->rotate_streaming != nullptr;
+  if (IsStaged<kFused>(job, n)) {
+    return (streams || !job.course.codes[n]) && CanStreamCodes(job.plan, job.tensors[n], n);
+  }
+  return streams && CanStream<kFused>(job.plan, job.tensors[n], n) &&
+         !(kFused && NormsApart(job, n));
+}
+
 template <bool kFused>
 rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
                 const FusedPlan* fused, const Norms* norms, const KeptRows* kept,
@@ -453,9 +464,7 @@ rope_status Run(const Course& course, const Plan& plan, const Tensor* tensors,
   job.in_cache = IsInCache<kFused>(course, plan, tensors, fused);
   if (!job.in_cache) {  // else who reads the outputs finds them there
     for (int n = 0; n < plan.tensor_count; ++n) {
-      job.streams[n] = course.rotations[n]->rotate_streaming != nullptr &&
-                       CanStream<kFused>(plan, tensors[n], n) && !IsStaged<kFused>(job, n) &&
-                       !(kFused && NormsApart(job, n));
+      job.streams[n] = Streams<kFused>(job, n);
     }
     for (int n = 0; kFused && n < fused->copies.count; ++n) {
       job.copy_streams[n] =

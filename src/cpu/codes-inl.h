@@ -14,6 +14,11 @@ namespace rope::cpu {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// The largest number below 1/2. With it added before a conversion that cuts, halves go away from
+// zero: what lies below a half stays below the next integer, and a half, as 1 - 2^-25 is no f32,
+// reaches it.
+inline constexpr float kAlmostHalf = 0x1.fffffep-2f;
+
 // The sum of Float8FromFloat of math/code.h, of sizes: units of the code in its lowest bits, its
 // exponent above 23 bits, and nothing between.
 template <Code kCode, class D>
@@ -87,6 +92,7 @@ HWY_INLINE Packed InOrder(Packed bytes) {
 }
 HWY_INLINE Packed AddProducts(Packed a, Packed b) { return _mm512_madd_epi16(a, b); }
 HWY_INLINE Packed NearestIntegers(__m512 value) { return _mm512_cvtps_epi32(value); }
+HWY_INLINE Packed TowardsZero(__m512 value) { return _mm512_cvttps_epi32(value); }
 HWY_INLINE bool HasNan(__m512 a, __m512 b, __m512 c, __m512 d) {
   return (_mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q) | _mm512_cmp_ps_mask(c, d, _CMP_UNORD_Q)) != 0;
 }
@@ -100,6 +106,7 @@ HWY_INLINE Packed InOrder(Packed bytes) {
 }
 HWY_INLINE Packed AddProducts(Packed a, Packed b) { return _mm256_madd_epi16(a, b); }
 HWY_INLINE Packed NearestIntegers(__m256 value) { return _mm256_cvtps_epi32(value); }
+HWY_INLINE Packed TowardsZero(__m256 value) { return _mm256_cvttps_epi32(value); }
 HWY_INLINE bool HasNan(__m256 a, __m256 b, __m256 c, __m256 d) {
   return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q),
                                          _mm256_cmp_ps(c, d, _CMP_UNORD_Q))) != 0;
@@ -132,10 +139,20 @@ HWY_INLINE Packed SizesInWords(const hn::Vec<FullTag>* value) {
   return hn::Sub(hn::ShiftRight<kShift>(words), hn::Set(du16, kBase)).raw;
 }
 
+// Past the caches, to what is aligned to the bytes that are stored, or as usual.
+template <class D>
+HWY_INLINE void StoreOrStream(D d, hn::Vec<D> bytes, uint8_t* to, bool streams) {
+  if (streams) {
+    hn::Stream(bytes, d, to);
+  } else {
+    hn::StoreU(bytes, d, to);
+  }
+}
+
 // The codes of four vectors of numbers, in one store. kBounded: none is beyond the largest code by
 // more than a rounding.
 template <Code kCode, bool kBounded>
-HWY_INLINE void StoreFourCodes(const hn::Vec<FullTag>* value, uint8_t* to) {
+HWY_INLINE void StoreFourCodes(const hn::Vec<FullTag>* value, uint8_t* to, bool streams) {
   const FullTag d;
   const hn::Repartition<uint8_t, FullTag> du8;
   hn::Vec<decltype(du8)> codes;
@@ -158,7 +175,7 @@ HWY_INLINE void StoreFourCodes(const hn::Vec<FullTag>* value, uint8_t* to) {
     codes = hn::Or(codes, hn::And(signs, hn::Set(du8, uint8_t{0x80})));
   }
   codes.raw = InOrder(codes.raw);
-  hn::StoreU(codes, du8, to);
+  StoreOrStream(du8, codes, to, streams);
 }
 
 // Of 16-bit lanes of two packed vectors, 64 bits of each in turn, all of the one, then of the
@@ -199,6 +216,34 @@ HWY_INLINE Packed CodesInWords(const hn::Vec<FullTag>* value) {
     return hn::Or(size, sign).raw;
   }
 }
+
+// The lower bytes of 16-bit lanes of `lower`, which has nothing above them, each with that of
+// `upper` behind it: of the vector that was packed first to `to`, of the other to `next_to`.
+template <bool kStream>
+HWY_INLINE void StorePairsOfWords(Packed lower, Packed upper, uint8_t* to, uint8_t* next_to) {
+  const hn::Repartition<uint16_t, FullTag> du16;
+  const hn::Repartition<uint8_t, FullTag> du8;
+  const hn::Half<decltype(du8)> half;
+  using Words = hn::Vec<decltype(du16)>;
+  const Words codes = hn::Or(Words{lower}, hn::ShiftLeft<8>(Words{upper}));
+  const auto bytes = hn::BitCast(du8, Words{OneThenOther(codes.raw)});
+  StoreOrStream(half, hn::LowerHalf(half, bytes), to, kStream);
+  StoreOrStream(half, hn::UpperHalf(half, bytes), next_to, kStream);
+}
+
+// As Q8FromFloat of math/q8_0.h, of numbers that are not NaN, or beyond the largest code by more
+// than a rounding.
+HWY_INLINE Packed Q8Integers(hn::Vec<FullTag> value) {
+  const FullTag d;
+  const auto almost_half = hn::CopySign(hn::Set(d, kAlmostHalf), value);
+  return TowardsZero(hn::Add(value, almost_half).raw);
+}
+// The codes of four vectors of adjacent channels.
+HWY_INLINE hn::Vec<hn::Repartition<uint8_t, FullTag>> Q8CodesOfFour(const hn::Vec<FullTag>* value) {
+  Packed words[4];
+  for (int i = 0; i < 4; ++i) words[i] = Q8Integers(value[i]);
+  return hn::Vec<hn::Repartition<uint8_t, FullTag>>{InOrder(SignedBytes(words))};
+}
 #else
 #define ROPE_PACKS_BYTES 0
 #endif
@@ -214,24 +259,17 @@ HWY_INLINE void StoreCodePairs(D d, hn::Vec<D> first, hn::Vec<D> second, uint8_t
   hn::StoreU(hn::BitCast(du8, hn::TruncateTo(du16, words)), du8, to);
 }
 
-// The same twice. kBounded: as above, and no number is NaN.
-template <Code kCode, bool kBounded, class D>
+// The same twice. kBounded: as above, and no number is NaN. kStream: past the caches, but for NaN.
+template <Code kCode, bool kBounded, bool kStream, class D>
 HWY_INLINE void StoreCodePairsTwice(D d, hn::Vec<D> first, hn::Vec<D> second, uint8_t* to,
                                     hn::Vec<D> next_first, hn::Vec<D> next_second,
                                     uint8_t* next_to) {
 #if ROPE_PACKS_BYTES
   static_assert(sizeof(first.raw) == sizeof(Packed));
   if (HWY_LIKELY(kBounded || !HasNan(first.raw, second.raw, next_first.raw, next_second.raw))) {
-    const hn::Repartition<uint16_t, D> du16;
-    const hn::Repartition<uint8_t, D> du8;
-    const hn::Half<decltype(du8)> half;
     const hn::Vec<D> lower[2] = {first, next_first}, upper[2] = {second, next_second};
-    using Words = hn::Vec<decltype(du16)>;
-    const Words codes = hn::Or(Words{CodesInWords<kCode, kBounded>(lower)},
-                               hn::ShiftLeft<8>(Words{CodesInWords<kCode, kBounded>(upper)}));
-    const auto bytes = hn::BitCast(du8, Words{OneThenOther(codes.raw)});
-    hn::StoreU(hn::LowerHalf(half, bytes), half, to);
-    hn::StoreU(hn::UpperHalf(half, bytes), half, next_to);
+    StorePairsOfWords<kStream>(CodesInWords<kCode, kBounded>(lower),
+                               CodesInWords<kCode, kBounded>(upper), to, next_to);
     return;
   }
 #endif

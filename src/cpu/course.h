@@ -80,12 +80,12 @@ inline Course::Course(const Plan& plan)
   if (plan.fused != nullptr) {
     for (int n = 0; n < plan.tensor_count; ++n) {
       reads[n] = TurnsAsItIs(plan, n) && StageOf(plan, n).turned == plan.tensors[n].dtype;
-      if (const auto* widening = WideningOf(plan, n, kernels, order)) {
-        const Kernels::Rotation* const coding = CodingOf(plan, n, kernels, order);
-        codes[n] = coding != nullptr;
-        reads[n] = true;
-        rotations[n] = codes[n] ? coding : widening;
-      }
+      const Kernels::Rotation* const coding = CodingOf(plan, n, kernels, order);
+      codes[n] = coding != nullptr;
+      const auto* const turning = codes[n] ? coding : WideningOf(plan, n, kernels, order);
+      if (turning == nullptr) continue;
+      reads[n] = true;
+      rotations[n] = turning;
     }
     token_bytes += CopiedBytes(plan.fused->copies);
   }

@@ -84,9 +84,11 @@ HWY_INLINE void AskAhead(const Job& job, int n, LastHead last_head, Block* block
   if (!job.course.prefetch) return;
   const Caches& caches = *job.plan.context->caches;
   const bool normed = NormPassOf(job, n) == NormPass::kWithRotation;
-  const Ask ask = normed              ? NormTilesOf(caches, t.dtype).ask
-                  : IsNarrow(t.dtype) ? caches.narrow
-                                      : caches.f32;
+  // f32 that becomes less brings the memory as little work as 16 bits do.
+  const bool shrinks = job.fused != nullptr && IsStaged(*job.fused, n, t.dtype);
+  const Ask ask = normed                         ? NormTilesOf(caches, t.dtype).ask
+                  : IsNarrow(t.dtype) || shrinks ? caches.narrow
+                                                 : caches.f32;
   // Along heads that lie apart the next head's tokens are next; else what follows in memory.
   const bool apart = HeadsLieApart(t);
   if (!apart && ask == Ask::kNot) return;

@@ -80,6 +80,7 @@ struct GroupedHeads {
   const HeadStrides &from_strides, &to_strides;  // bytes
   int32_t tokens, heads;
   const GroupScales& scales;
+  bool streams;  // each group is whole, aligned lines, which may go past the caches
 };
 
 // What is added up for a norm: channels, their squares, or those of their distances from a mean.
@@ -120,8 +121,10 @@ struct Kernels {
   void (*narrow[kDtypes])(const float* from, void* to, int64_t count);
   // Codes times their scale, as f32. [code]
   void (*decode[kCodes])(const uint8_t* from, float* to, int64_t count, float scale);
-  // Channels times `inverse`, that of a scale, as codes. [dtype - 1][code]
-  void (*encode[kDtypes][kCodes])(const void* from, uint8_t* to, int64_t count, float inverse);
+  // Channels times `inverse`, that of a scale, as codes. `streams`: these are whole, aligned lines,
+  // which may go past the caches. [dtype - 1][code]
+  void (*encode[kDtypes][kCodes])(const void* from, uint8_t* to, int64_t count, float inverse,
+                                  bool streams);
   // Channels as codes, each group by a scale of its own. [dtype - 1][code]
   void (*encode_groups[kDtypes][kCodes])(const GroupedHeads& heads);
   // Adjacent blocks of Q8_0, from channels: [dtype - 1].
@@ -148,13 +151,17 @@ struct Kernels {
   // Heads of 16 bits that become f32 as they turn; kFused. Null where there is none.
   // [dtype - 1][channel order]
   Rotation widening[kDtypes][kChannelOrders];
-  // Heads of bf16 that become codes by one scale, Block::inverse, as they turn; kFused, by rows as
-  // `widening` has them. Null where there is none. [code][channel order]
-  Rotation coding[kCodes][kChannelOrders];
-  // The same by the scale of each head's largest number, Block::scales, of heads that turn as a
-  // whole by so many pairs. Null where there is none. [code][channel order]
-  Rotation coding_by_largest[kCodes][kChannelOrders];
-  bool CodesByLargest(int pairs) const { return pairs == 2 * lanes || pairs == 4 * lanes; }
+  // Heads that become codes by one scale, Block::inverse, as they turn; kFused, by rows as
+  // `widening` has them, or `rotations` those of f32. Null where there is none; of f32 for
+  // CodesWholeHeads() alone. [dtype - 1][code][channel order]
+  Rotation coding[kDtypes][kCodes][kChannelOrders];
+  // The same by the scale of each head's largest number, Block::scales. Null where there is none;
+  // for CodesWholeHeads() alone.
+  Rotation coding_by_largest[kDtypes][kCodes][kChannelOrders];
+  // The same to blocks of Q8_0, for CodesWholeHeads() alone. [dtype - 1][channel order]
+  Rotation coding_q8[kDtypes][kChannelOrders];
+  // Heads that wait in registers: those that turn as a whole by so many pairs.
+  bool CodesWholeHeads(int pairs) const { return pairs == 2 * lanes || pairs == 4 * lanes; }
   // Of rotations that expect ties or do not the rows have the same order.
   RowOrder RowOrderOf(rope_dtype dtype, ChannelOrder order, Arithmetic arithmetic) const {
     return rotations[dtype - 1][order][static_cast<int>(arithmetic)].order;

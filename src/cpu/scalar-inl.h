@@ -216,7 +216,7 @@ void Decode(const uint8_t* from, float* to, int64_t count, float scale) {
 }
 
 template <rope_dtype kDtype, int kCode>
-void Encode(const void* from, uint8_t* to, int64_t count, float inverse) {
+void Encode(const void* from, uint8_t* to, int64_t count, float inverse, bool) {
   for (int64_t i = 0; i < count; ++i) {
     to[i] = CodeFromFloat(Code{kCode}, LoadElement(kDtype, from, i) * inverse);
   }
@@ -247,7 +247,7 @@ void EncodeGroups(const GroupedHeads& heads) {
                      ScaleOf(Code{kCode}, largest, scales.least, scales.power_of_two));
         }
         Encode<kDtype, kCode>(from, reinterpret_cast<uint8_t*>(to), scales.group,
-                              1.0f / LoadScale(scales.dtype, of_head, g));
+                              1.0f / LoadScale(scales.dtype, of_head, g), false);
       }
     }
   }

@@ -76,28 +76,33 @@ inline const Kernels::Rotation* WideningOf(const Plan& plan, int n, const Kernel
   return widening.rotate != nullptr ? &widening : nullptr;
 }
 
-// What turns them to codes, which goes to the output; null: there is nothing. Its rows have the
-// same order.
+// What turns heads of tensor n to codes, which go to the output; null: there is nothing. Its rows
+// have the order of what turns them otherwise.
 inline const Kernels::Rotation* CodingOf(const Plan& plan, int n, const Kernels& kernels,
                                          ChannelOrder order) {
-  if (plan.tensors[n].dtype != ROPE_DTYPE_BF16 || WideningOf(plan, n, kernels, order) == nullptr) {
+  if (!TurnsAsItIs(plan, n) || StageOf(plan, n).turned != ROPE_DTYPE_F32 ||
+      plan.context->rounding.arithmetic != Arithmetic::kFused) {
     return nullptr;
   }
   const Output& output = plan.fused->outputs[n];
-  if (plan.fused->norms[n] != nullptr || !IsCode(output.dtype) || output.repeats != 1) {
-    return nullptr;
+  if (plan.fused->norms[n] != nullptr || output.repeats != 1) return nullptr;
+  const int dtype = plan.tensors[n].dtype - 1;
+  const rope_context& context = *plan.context;
+  const bool is_whole = context.segments.size() == 1 && kernels.CodesWholeHeads(context.pairs);
+  if (output.dtype == ROPE_DTYPE_Q8_0) {
+    const Kernels::Rotation& coding = kernels.coding_q8[dtype][order];
+    return is_whole && coding.rotate != nullptr ? &coding : nullptr;
   }
-  const auto code = static_cast<int>(CodeOf(output.dtype));
-  const Kernels::Rotation* coding = &kernels.coding[code][order];
-  if (output.HasScaleArray()) {
-    const rope_context& context = *plan.context;
-    if (!output.scales.computed || output.scales.group != context.rotary_dim ||
-        context.segments.size() != 1 || !kernels.CodesByLargest(context.pairs)) {
-      return nullptr;
-    }
-    coding = &kernels.coding_by_largest[code][order];
+  if (!IsCode(output.dtype)) return nullptr;
+  const int code = static_cast<int>(CodeOf(output.dtype));
+  if (!output.HasScaleArray()) {
+    const Kernels::Rotation& coding = kernels.coding[dtype][code][order];
+    const bool fits = is_whole || plan.tensors[n].dtype == ROPE_DTYPE_BF16;
+    return fits && coding.rotate != nullptr ? &coding : nullptr;
   }
-  return coding->rotate != nullptr ? coding : nullptr;
+  const Kernels::Rotation& coding = kernels.coding_by_largest[dtype][code][order];
+  const bool fits = is_whole && output.scales.computed && output.scales.group == context.rotary_dim;
+  return fits && coding.rotate != nullptr ? &coding : nullptr;
 }
 
 }  // namespace rope::cpu

@@ -96,12 +96,13 @@ void StoreOnce(const StagedHeads& staged, const Heads& from, int32_t tokens, int
   if (!output.HasScaleArray()) {
     const auto encode = kernels.encode[from.dtype - 1][static_cast<int>(code)];
     for_each_run([&](const char* x, char* y, int64_t count) {
-      encode(x, reinterpret_cast<uint8_t*>(y), count, 1.0f / scales.value);
+      encode(x, reinterpret_cast<uint8_t*>(y), count, 1.0f / scales.value, staged.streams);
     });
     return;
   }
   kernels.encode_groups[from.dtype - 1][static_cast<int>(code)](
-      {from.data, out, first_scales, from.strides, staged.out_strides, tokens, heads, scales});
+      {from.data, out, first_scales, from.strides, staged.out_strides, tokens, heads, scales,
+       staged.streams});
 }
 
 // The same, as often as heads are repeated, of those behind `head` heads of `token` tokens.

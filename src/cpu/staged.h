@@ -46,6 +46,7 @@ struct StagedHeads {
   const Norm* norm;    // null: none
   int64_t token;       // number of the first token, counted through all batch rows
   CodedHeads coded;    // if they are, `dtype` is F32
+  bool streams;        // codes may go past the caches (CodesFillLines())
 };
 
 // Where the scales of a head are, if the output has an array of them.

@@ -1,5 +1,7 @@
 #include "cpu/staged_rotation.h"
 
+#include <hwy/cache_control.h>
+
 #include "cpu/channel_heads.h"
 #include "cpu/staged.h"
 #include "math/element.h"
@@ -39,13 +41,15 @@ void ForEachStaged(const Job& job, int n, int64_t batch, int64_t token, int coun
                           ScalesAt(output, piece.place, head),
                           norm,
                           TokenNumber(job, batch, first),
-                          {}};
+                          {},
+                          job.streams[n]};
     if (job.fused->Decodes(n)) {
       staged.coded = CodedHeadsOf(job.fused->source_k, SourceOfToken(job.plan, batch, first), head,
                                   loads_rest ? 0 : t.in_span);  // of codes: channels
     }
     run(first, staged, piece.count);
   });
+  if (job.streams[n]) hwy::FlushStream();
 }
 
 // The span of the heads of a part, in place.
@@ -164,7 +168,8 @@ void RotateTokenInStages(const Course& course, const Plan& plan, int n, const Te
                               ScalesAt(output, place, 0),
                               nullptr,
                               0,
-                              {}};
+                              {},
+                              false};
   RunStages(staged, 1, [&](const StagedPart& part) {
     Tensor heads = SpanOf(context, staged, part);
     heads.in = in + part.head * t.in_strides.head;

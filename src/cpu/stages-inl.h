@@ -100,7 +100,7 @@ void Decode(const uint8_t* from, float* to, int64_t count, float scale) {
 // end. kBounded: no product is NaN, or beyond the largest code by more than a rounding.
 template <class E, Code kCode, bool kBounded>
 HWY_INLINE int64_t EncodeVectors(const typename E::Raw* elements, uint8_t* to, int64_t count,
-                                 float inverse) {
+                                 float inverse, [[maybe_unused]] bool streams) {
   const FullTag d;
   const auto by = hn::Set(d, inverse);
   const int n = LanesOf(d);
@@ -111,7 +111,7 @@ HWY_INLINE int64_t EncodeVectors(const typename E::Raw* elements, uint8_t* to, i
     for (int v = 0; v < 4; ++v) values[v] = hn::Mul(E::Load(d, elements + first + v * n), by);
     if (HWY_LIKELY(kBounded ||
                    !HasNan(values[0].raw, values[1].raw, values[2].raw, values[3].raw))) {
-      StoreFourCodes<kCode, kBounded>(values, to + first);
+      StoreFourCodes<kCode, kBounded>(values, to + first, streams);
     } else {
       for (int v = 0; v < 4; ++v) StoreCodes<kCode>(d, values[v], to + first + v * n);
     }
@@ -126,9 +126,9 @@ HWY_INLINE int64_t EncodeVectors(const typename E::Raw* elements, uint8_t* to, i
 }
 
 template <class E, Code kCode>
-void Encode(const void* from, uint8_t* to, int64_t count, float inverse) {
+void Encode(const void* from, uint8_t* to, int64_t count, float inverse, bool streams) {
   const auto* elements = static_cast<const typename E::Raw*>(from);
-  const int64_t first = EncodeVectors<E, kCode, false>(elements, to, count, inverse);
+  const int64_t first = EncodeVectors<E, kCode, false>(elements, to, count, inverse, streams);
   elements += first;
   to += first;
   ForEachVector(count - first, [&](auto d, int64_t i) HWY_ATTR {
@@ -138,10 +138,11 @@ void Encode(const void* from, uint8_t* to, int64_t count, float inverse) {
 
 using SignedTag = hn::RebindToSigned<FullTag>;
 
-// The largest bits of elements, without their signs, in each lane: sizes are in the order of their
-// bits, NaN behind all.
+// The largest bits of elements, without their signs: sizes are in the order of their bits, NaN
+// behind all. Of whole vectors in lanes, each the largest of those that meet there; advances `i`.
 template <class E, bool kSkipsNan>
-HWY_INLINE hn::Vec<SignedTag> LargestBits(const typename E::Raw* from, int64_t count) {
+HWY_INLINE hn::Vec<SignedTag> LargestInLanes(const typename E::Raw* from, int64_t count,
+                                             int64_t* first) {
   using Size = hwy::MakeSigned<typename E::Raw>;
   const hn::Repartition<Size, FullTag> d;
   const SignedTag di;
@@ -152,7 +153,7 @@ HWY_INLINE hn::Vec<SignedTag> LargestBits(const typename E::Raw* from, int64_t c
     return hn::IfThenZeroElse(hn::Gt(size, hn::Set(d, Size{E::kInfinity})), size);
   };
   auto largest = hn::Zero(d);
-  int64_t i = 0;
+  int64_t i = *first;
   const int n = LanesOf(d);
   for (; i + 4 * n <= count; i += 4 * n) {
     const auto first = hn::Max(size_at(i), size_at(i + n));
@@ -160,11 +161,19 @@ HWY_INLINE hn::Vec<SignedTag> LargestBits(const typename E::Raw* from, int64_t c
     largest = hn::Max(largest, hn::Max(first, second));
   }
   for (; i + n <= count; i += n) largest = hn::Max(largest, size_at(i));
-  auto words = hn::BitCast(di, largest);
-  if constexpr (sizeof(Size) == 2) {
-    words = hn::Max(hn::And(words, hn::Set(di, 0xffff)), hn::ShiftRight<16>(words));
-  }
-  words = hn::MaxOfLanes(di, words);
+  *first = i;
+  const auto words = hn::BitCast(di, largest);
+  if constexpr (sizeof(Size) == 4) return words;
+  return hn::Max(hn::And(words, hn::Set(di, 0xffff)), hn::ShiftRight<16>(words));
+}
+
+// The same of all, in each lane.
+template <class E, bool kSkipsNan>
+HWY_INLINE hn::Vec<SignedTag> LargestBits(const typename E::Raw* from, int64_t count) {
+  using Size = hwy::MakeSigned<typename E::Raw>;
+  const SignedTag di;
+  int64_t i = 0;
+  auto words = hn::MaxOfLanes(di, LargestInLanes<E, kSkipsNan>(from, count, &i));
   for (; i < count; ++i) {
     Size bits;
     std::memcpy(&bits, from + i, sizeof(bits));
@@ -173,6 +182,31 @@ HWY_INLINE hn::Vec<SignedTag> LargestBits(const typename E::Raw* from, int64_t c
   }
   return words;
 }
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+// The largest lane of each of 16 vectors, in the lane of its number: two vectors become one that
+// has the larger ones of both, until one is left.
+HWY_INLINE hn::Vec<SignedTag> LargestOfEach(hn::Vec<SignedTag>* v) {
+  const SignedTag d;
+  const hn::Repartition<int64_t, SignedTag> wide;
+  using V = hn::Vec<SignedTag>;
+  for (int i = 0; i < 8; ++i) {
+    v[i] = hn::Max(hn::InterleaveLower(d, v[2 * i], v[2 * i + 1]),
+                   hn::InterleaveUpper(d, v[2 * i], v[2 * i + 1]));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const auto a = hn::BitCast(wide, v[2 * i]), b = hn::BitCast(wide, v[2 * i + 1]);
+    v[i] = hn::Max(hn::BitCast(d, hn::InterleaveLower(wide, a, b)),
+                   hn::BitCast(d, hn::InterleaveUpper(wide, a, b)));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const __m512i a = v[2 * i].raw, b = v[2 * i + 1].raw;
+    v[i] = hn::Max(V{_mm512_shuffle_i32x4(a, b, 0x44)}, V{_mm512_shuffle_i32x4(a, b, 0xee)});
+  }
+  const __m512i a = v[0].raw, b = v[1].raw;
+  return hn::Max(V{_mm512_shuffle_i32x4(a, b, 0x88)}, V{_mm512_shuffle_i32x4(a, b, 0xdd)});
+}
+#endif
 
 // Groups of channels whose scales are computed side by side, each in its lane: one alone waits for
 // a maximum and two divisions. Sizes are put together in a register: stored one by one and loaded
@@ -192,6 +226,23 @@ struct Groups {
                                               hn::Vec<SignedTag> value) {
     const SignedTag di;
     return hn::IfThenElse(hn::Eq(hn::Iota(di, 0), hn::Set(di, lane)), value, bits);
+  }
+  // Adjacent blocks of Q8_0.
+  HWY_INLINE hn::Vec<SignedTag> AddAll(const Raw* blocks, int count) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+    if (count == 16) {
+      hn::Vec<SignedTag> lanes[16];
+      for (int i = 0; i < 16; ++i) {
+        int64_t first = 0;
+        from[i] = blocks + i * kQ8Channels;
+        lanes[i] = LargestInLanes<E, false>(from[i], kQ8Channels, &first);
+      }
+      return LargestOfEach(lanes);
+    }
+#endif
+    auto bits = hn::Zero(SignedTag());
+    for (int i = 0; i < count; ++i) bits = Add(bits, i, blocks + i * kQ8Channels, kQ8Channels);
+    return bits;
   }
   static HWY_INLINE bool AreFinite(hn::Vec<SignedTag> bits) {
     const SignedTag di;
@@ -253,6 +304,7 @@ template <class E, Code kCode, int kChannels>
 void EncodeByComputed(const GroupedHeads& heads) {
   const FullTag d;
   const GroupScales& scales = heads.scales;
+  const bool streams = heads.streams;
   const int64_t channels = kChannels == 0 ? scales.group : kChannels;
   Groups<E> groups;
   uint8_t* codes_of[kMaxLanes];
@@ -277,11 +329,11 @@ void EncodeByComputed(const GroupedHeads& heads) {
     for (int i = 0; i < count; ++i) StoreScale(scales.dtype, scale_of[i], 0, stored[i]);
     if (kChannels != 0 && groups.AreFinite(bits)) {
       for (int i = 0; i < count; ++i) {
-        EncodeVectors<E, kCode, true>(groups.from[i], codes_of[i], channels, inverse[i]);
+        EncodeVectors<E, kCode, true>(groups.from[i], codes_of[i], channels, inverse[i], streams);
       }
     } else {
       for (int i = 0; i < count; ++i) {
-        Encode<E, kCode>(groups.from[i], codes_of[i], channels, inverse[i]);
+        Encode<E, kCode>(groups.from[i], codes_of[i], channels, inverse[i], streams);
       }
     }
     count = 0;
@@ -294,7 +346,8 @@ void EncodeGroups(const GroupedHeads& heads) {
   const GroupScales& scales = heads.scales;
   if (!scales.computed) {
     ForEachGroup<E>(heads, [&](const auto* from, uint8_t* to, const char* scale) {
-      Encode<E, kCode>(from, to, scales.group, 1.0f / LoadScale(scales.dtype, scale, 0));
+      Encode<E, kCode>(from, to, scales.group, 1.0f / LoadScale(scales.dtype, scale, 0),
+                       heads.streams);
     });
   } else if (scales.group == 128) {
     EncodeByComputed<E, kCode, 128>(heads);
@@ -316,11 +369,40 @@ HWY_INLINE hn::Vec<hn::RebindToSigned<D>> Q8CodesOf(D d, hn::Vec<D> value) {
   const auto most = hn::Set(d, LargestOf(Code::kInt8));
   const auto number = hn::IfThenZeroElse(hn::IsNaN(value), value);
   const auto limited = hn::Max(hn::Min(number, most), hn::Neg(most));
-  // Halves go away from zero: with the largest number below 1/2, what lies below a half stays below
-  // the next integer, and a half, as 1 - 2^-25 is no f32, reaches it.
-  const auto almost_half = hn::CopySign(hn::Set(d, 0x1.fffffep-2f), limited);
+  const auto almost_half = hn::CopySign(hn::Set(d, kAlmostHalf), limited);
   return hn::ConvertTo(hn::RebindToSigned<D>(), hn::Add(limited, almost_half));
 }
+
+#if ROPE_PACKS_BYTES
+// The codes of `count` adjacent blocks, of channels as Q8CodesOfFour() has them, behind their
+// scales, each by its inverse.
+template <class E>
+HWY_INLINE void StoreQ8Codes(const typename E::Raw* elements, const float* inverses, int count,
+                             uint8_t* blocks) {
+  const FullTag d;
+  constexpr int kVectors = kQ8Channels / hn::MaxLanes(FullTag()), kBlocks = 4 / kVectors;
+  for (int i = 0; i < count; i += kBlocks) {
+    const int many = HWY_MIN(kBlocks, count - i);
+    hn::Vec<FullTag> values[4];
+    for (int v = 0; v < 4; ++v) {
+      const int at = HWY_MIN(v / kVectors, many - 1);  // the last one again where it is alone
+      const auto by = hn::Set(d, inverses[i + at]);
+      values[v] =
+          hn::Mul(E::Load(d, elements + (i + at) * kQ8Channels + v % kVectors * LanesOf(d)), by);
+    }
+    const auto codes = Q8CodesOfFour(values);
+    uint8_t* const to = blocks + i * kQ8Bytes + 2;
+    const hn::Repartition<uint8_t, FullTag> du8;
+#if HWY_TARGET <= HWY_AVX3
+    const hn::Half<decltype(du8)> half;
+    hn::StoreU(hn::LowerHalf(half, codes), half, to);
+    if (many == kBlocks) hn::StoreU(hn::UpperHalf(half, codes), half, to + kQ8Bytes);
+#else
+    hn::StoreU(codes, du8, to);
+#endif
+  }
+}
+#endif
 
 // As Q8ScaleOf of math/q8_0.h, of blocks side by side.
 template <class E>
@@ -336,15 +418,24 @@ void EncodeQ8(const void* from, void* to, int64_t blocks) {
   HWY_ALIGN uint16_t stored[kMaxLanes];
   for (; blocks > 0; blocks -= LanesOf(d)) {
     const auto count = static_cast<int>(HWY_MIN(blocks, int64_t{LanesOf(d)}));
-    auto bits = hn::Zero(SignedTag());
-    for (int i = 0; i < count; ++i) {
-      bits = groups.Add(bits, i, elements + i * kQ8Channels, kQ8Channels);
-    }
+    const auto bits = groups.AddAll(elements, count);
     const auto size = groups.Sizes(bits, count, kQ8Channels);
     const auto scale = hn::Div(size, hn::Set(d, LargestOf(Code::kInt8)));
     const auto inverse = hn::Div(hn::Set(d, 1.0f), scale);
     hn::Store(hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), inverse), d, inverses);
     F16::Store<false>(d, scale, stored);
+#if ROPE_PACKS_BYTES
+    // Of smaller scales, which have few digits, a quotient may be beyond the largest code.
+    const auto is_exact = hn::Ge(scale, hn::Set(d, 0x1p-126f));
+    if (HWY_LIKELY(Groups<E>::AreFinite(bits) &&
+                   hn::AllTrue(d, hn::Or(is_exact, hn::Eq(size, hn::Zero(d)))))) {
+      for (int i = 0; i < count; ++i) std::memcpy(block + i * kQ8Bytes, &stored[i], 2);
+      StoreQ8Codes<E>(elements, inverses, count, block);
+      block += count * kQ8Bytes;
+      elements += count * kQ8Channels;
+      continue;
+    }
+#endif
     for (int i = 0; i < count; ++i, block += kQ8Bytes, elements += kQ8Channels) {
       std::memcpy(block, &stored[i], 2);
       const auto by = hn::Set(d, inverses[i]);

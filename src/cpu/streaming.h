@@ -6,8 +6,10 @@
 
 #include "call/fused_plan.h"
 #include "call/plan.h"
+#include "cpu/append.h"
 #include "cpu/caches.h"
 #include "cpu/course.h"
+#include "cpu/stage.h"
 #include "math/element.h"
 #include "math/tensor.h"
 
@@ -19,19 +21,34 @@ bool GoesElsewhere(const Plan& plan, const Tensor& t, int n) {
   return t.in != t.out || (kFused && n == plan.fused->cached && !plan.fused->in_place);
 }
 
+// The bits of all addresses and strides of an output.
+inline int64_t PlacesOf(const Tensor& t) {
+  return reinterpret_cast<intptr_t>(t.out) | t.out_strides.batch | t.out_strides.token |
+         t.out_strides.head | t.out_span;
+}
+
 // Whether an output can be written with non-temporal stores, which spare reading its lines before
 // they are overwritten and need whole, aligned ones.
 template <bool kFused>
 bool CanStream(const Plan& plan, const Tensor& t, int n) {
   if (!GoesElsewhere<kFused>(plan, t, n)) return false;
   const rope_context& context = *plan.context;
-  int64_t misaligned = reinterpret_cast<intptr_t>(t.out) | t.out_strides.batch |
-                       t.out_strides.token | t.out_strides.head | t.out_span;
+  int64_t misaligned = PlacesOf(t);
   for (const Segment& segment : context.segments) {
     misaligned |= static_cast<int64_t>(segment.pairs) * ElementSize(t.dtype);
     misaligned |= static_cast<int64_t>(segment.first_channel) * ElementSize(t.dtype);
   }
   return misaligned % 64 == 0;
+}
+
+// The same of a tensor that becomes codes.
+inline bool CanStreamCodes(const Plan& plan, const Tensor& t, int n) {
+  if (!GoesElsewhere<true>(plan, t, n) || LoadsRest(plan, n)) return false;
+  int64_t channels = 0;
+  for (const Segment& segment : plan.context->segments) {
+    channels |= 2 * static_cast<int64_t>(segment.pairs) | segment.first_channel;
+  }
+  return CodesFillLines(plan.fused->outputs[n], PlacesOf(t), channels);
 }
 
 // Whether the last cache holds all that a call reads and writes.

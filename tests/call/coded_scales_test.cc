@@ -1,6 +1,7 @@
-// Heads of bf16 that turn and become codes, by a scale of each head or of parts of it, given or
-// computed: the scales and codes are those of the numbers that the same call gives in f32. Heads of
-// some sizes never leave the registers on their way (cpu/rotations_coded.cc), those of others do.
+// Heads of bf16 and f32 that turn and become codes, by a scale of each head or of parts of it,
+// given or computed: the scales and codes are those of the numbers that the same call gives in f32.
+// Heads of some sizes never leave the registers on their way (cpu/rotations_coded.cc), those of
+// others do.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,6 +60,27 @@ struct Codes {
   }
 };
 
+// Numbers of the sizes of a model, with some of any bits.
+struct Inputs {
+  rope_dtype dtype;
+  size_t count;
+  mutable std::vector<char> bytes;  // for tensors, which are not constant
+
+  Inputs(Random* random, rope_dtype of, int64_t elements)
+      : dtype(of),
+        count(static_cast<size_t>(elements)),
+        bytes(count * static_cast<size_t>(ElementSize(of))) {
+    for (size_t i = 0; i < count; ++i) {
+      const float value = static_cast<float>(random->Below(1 << 20) - (1 << 19)) / (1 << 17);
+      const uint32_t bits =
+          random->Sometimes(2000) ? static_cast<uint32_t>(random->Next()) : FloatBits(value);
+      const uint32_t element = dtype == ROPE_DTYPE_F32 ? bits : bits >> 16;  // little-endian
+      std::memcpy(At(i), &element, static_cast<size_t>(ElementSize(dtype)));
+    }
+  }
+  char* At(size_t i) const { return &bytes[i * static_cast<size_t>(ElementSize(dtype))]; }
+};
+
 class CodedScalesTest : public TargetTest {
  protected:
   void Check(Random* random, int head_dim, rope_pairing pairing, rope_dtype dtype, rope_scale of) {
@@ -72,13 +94,9 @@ class CodedScalesTest : public TargetTest {
       config.table_length = head_dim / 2;
     }
     const Context context = Create(config);
-    std::vector<uint16_t> in(static_cast<size_t>(tokens * 2 * heads * head_dim));
-    for (uint16_t& x : in) {
-      const float value = static_cast<float>(random->Below(1 << 20) - (1 << 19)) / (1 << 17);
-      x = random->Sometimes(2000) ? static_cast<uint16_t>(random->Next())
-                                  : static_cast<uint16_t>(FloatBits(value) >> 16);
-    }
-    const size_t of_k = in.size() / 2;
+    const Inputs in(random, random->Of({ROPE_DTYPE_BF16, ROPE_DTYPE_F32}),
+                    tokens * 2 * heads * head_dim);
+    const size_t of_k = in.count / 2;
     std::vector<int64_t> slots(kSlots);
     for (int i = 0; i < kSlots; ++i) slots[static_cast<size_t>(i)] = (i * 29 + 5) % kSlots;
     if (tokens > 2) slots[2] = -1;
@@ -88,10 +106,10 @@ class CodedScalesTest : public TargetTest {
 
     rope_qk_args args = Args(1, tokens);
     const rope_layout layout = random->Of({ROPE_LAYOUT_BSHD, ROPE_LAYOUT_BHSD});
-    args.q = Tensor(in.data(), ROPE_DTYPE_BF16, heads, layout);
-    args.k = Tensor(&in[of_k], ROPE_DTYPE_BF16, heads, layout);
+    args.q = Tensor(in.At(0), in.dtype, heads, layout);
+    args.k = Tensor(in.At(of_k), in.dtype, heads, layout);
     args.positions = Offset(random->Below(100000));
-    std::vector<float> turned(in.size());
+    std::vector<float> turned(in.count);
     rope_fused converts = ROPE_INIT(rope_fused);
     rope_qk_args wide = args;
     wide.fused = &converts;
