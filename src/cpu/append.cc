@@ -78,6 +78,11 @@ void PassCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, int64_
                 copy.out + TokenOffset(copy.out_strides, batch, token), grad_part, count);
 }
 
+// Whether codes that fill lines do so from each group on that is coded by a scale of its own.
+bool GroupsFillLines(const Output& output) {
+  return !output.HasScaleArray() || output.scales.group % 64 == 0;
+}
+
 // By way of the stages, or codes with their scales as they are.
 void StageCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, bool streams,
                const Piece& piece, int64_t batch, int64_t token) {
@@ -104,7 +109,7 @@ void StageCopy(const Plan& plan, const Kernels& kernels, const Copy& copy, bool 
                               copy.norm,
                               batch * plan.tokens + token,
                               coded,
-                              streams};
+                              streams && GroupsFillLines(copy.output)};
   if (!KeepsCodes(staged)) return Convert(staged, piece.count);
   if (piece.in != piece.out && streams) {
     CopyHeads(copy, piece.in, piece.out, piece.count, kernels.copy_streaming);
@@ -137,14 +142,14 @@ SlotRun LongRunOf(const Plan& plan, const SlotSource& slots, const HeadStrides& 
 }
 
 bool CodesFillLines(const Output& output, int64_t places, int64_t channels) {
-  return IsCode(output.dtype) && output.repeats == 1 &&
-         (!output.HasScaleArray() || output.scales.group % 64 == 0) &&
+  return IsCode(output.dtype) && output.repeats == 1 && GroupsFillLines(output) &&
          (places | channels) % 64 == 0;
 }
 
 bool CopyCanStream(const Copy& copy) {
   const HeadStrides& s = copy.out_strides;
   const int64_t places = reinterpret_cast<intptr_t>(copy.out) | s.batch | s.token | s.head;
+  if (copy.in == copy.out) return false;  // what has just been read is in the caches
   if (copy.output.IsLike(copy.dtype)) return (places | copy.width) % 64 == 0;
   return CodesFillLines(copy.output, places, ChannelsOf(copy.dtype, copy.width));
 }

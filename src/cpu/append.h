@@ -102,7 +102,8 @@ inline Piece PieceOf(const Plan& plan, const KeptSlots* kept, const Ends& ends, 
 // bits of all addresses and strides.
 bool CodesFillLines(const Output& output, int64_t places, int64_t channels);
 
-// Whether a copy can be written with non-temporal stores: whole, aligned lines.
+// Whether a copy can be written with non-temporal stores: whole, aligned lines. Codes that get
+// other scales on their way are not copied: GroupsFillLines() of append.cc decides about these.
 bool CopyCanStream(const Copy& copy);
 
 // What the only token of a call has besides q and k, as it is: to outputs, or to its slot.

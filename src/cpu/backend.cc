@@ -188,7 +188,8 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
   Block block = BlockOf(job, n, rows, i, count, in, t.out, [&] {
     return from_slots ? t.in : t.in + HeadOffset(t.in_strides, batch, last - 1, t.heads - 1);
   });
-  if (job.course.codes[n]) block.CodeBy(job.fused->outputs[n].scales);
+  const Output& output = job.fused->outputs[n];
+  if (job.course.codes[n] && IsCode(output.dtype)) block.CodeBy(output.scales);
   if (norm == NormPass::kGradient) {
     block.out = t.out + TokenOffset(t.out_strides, batch, first + i) + t.out_span;
     PassTokens(job, n, &block, nullptr, batch, first + i, count);
@@ -216,8 +217,7 @@ HWY_NOINLINE void RotateFused(const Job& job, int n, const OrderedRows& rows, in
       place(at, piece.in, piece.count);
       block.out = piece.out + t.out_span;
       if (job.course.codes[n]) {
-        block.first_scale =
-            ScalesAt(job.fused->outputs[n], piece.place, int64_t{job.row_head} * t.heads);
+        block.first_scale = ScalesAt(output, piece.place, int64_t{job.row_head} * t.heads);
       }
       if (norm == NormPass::kBefore) block.prefetch_last = nullptr;  // just written
       RotateBlock(job, n, block);

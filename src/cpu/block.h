@@ -40,7 +40,7 @@ struct Block {
   char* first_scale;
 
   void CodeBy(const GroupScales& by) {
-    if (by.groups == 0 && by.value != 0) inverse = 1.0f / by.value;  // blocks of Q8_0 have none
+    if (by.groups == 0) inverse = 1.0f / by.value;
     scales = &by;
   }
 };

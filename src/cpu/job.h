@@ -85,7 +85,7 @@ HWY_INLINE void AskAhead(const Job& job, int n, LastHead last_head, Block* block
   const Caches& caches = *job.plan.context->caches;
   const bool normed = NormPassOf(job, n) == NormPass::kWithRotation;
   // f32 that becomes less brings the memory as little work as 16 bits do.
-  const bool shrinks = job.fused != nullptr && IsStaged(*job.fused, n, t.dtype);
+  const bool shrinks = job.fused != nullptr && job.fused->outputs[n].dtype != t.dtype;
   const Ask ask = normed                         ? NormTilesOf(caches, t.dtype).ask
                   : IsNarrow(t.dtype) || shrinks ? caches.narrow
                                                  : caches.f32;

@@ -1,6 +1,6 @@
 // The rotations of bf16 and f32 heads that become codes of 8 bits as they turn, by a scale that is
-// given or that of their largest number, compiled once for every instruction set that Highway knows
-// for this architecture. -march must not be given for this file.
+// given or that of their largest number, or blocks of Q8_0, compiled once for every instruction set
+// that Highway knows for this architecture. -march must not be given for this file.
 #include "cpu/kernels.h"
 
 #include <algorithm>
@@ -79,23 +79,26 @@ struct TurnedWords {
       }
     }
   };
-  static HWY_INLINE void Turn(const In* in, const RowInRegisters& row, V* y) {
-    const PlacesOf<Coded<kCode>> at({in, nullptr, kPairs * kLanes}, 0, 0);
+  static HWY_INLINE void Turn(const In* in, uint8_t* out, const RowInRegisters& row, V* y) {
+    const PlacesOf<Coded<kCode>> at({in, out, kPairs * kLanes}, 0, 0);
     for (int v = 0; v < kPairs; v += 2) {
       Shape::Turn(FullTag(), at, AsTheyAre(), v * kLanes, row.cos[v], row.sin[v], row.cos[v + 1],
                   row.sin[v + 1], y[2 * v], y[2 * v + 1], y[2 * v + 2], y[2 * v + 3]);
     }
   }
+  // Where the second vector of channels that a step of Shape writes is.
+  static constexpr int NextOf(int i) {
+    return Shape::kWrites == 2 ? 2 * (i + kLanes) : kPairs * kLanes + i;
+  }
   // kBounded: none is NaN, or beyond the largest code by more than a rounding.
   template <bool kBounded, bool kStream>
   static HWY_INLINE void Store(const V* y, V by, uint8_t* out) {
     const FullTag d;
-    const PlacesOf<Coded<kCode>> at({nullptr, out, kPairs * kLanes}, 0, 0);
     for (int v = 0; v < kPairs; v += 2, y += 4) {
       const int i = v * kLanes;
       StoreCodePairsTwice<kCode, kBounded, kStream>(d, hn::Mul(y[0], by), hn::Mul(y[1], by),
                                                     out + Shape::kWrites * i, hn::Mul(y[2], by),
-                                                    hn::Mul(y[3], by), Shape::NextOut(d, at, i));
+                                                    hn::Mul(y[3], by), out + NextOf(i));
     }
   }
   // Of blocks of Q8_0: where that of y[2 * pair] and y[2 * pair + 1] is, and the codes of all.
@@ -163,7 +166,7 @@ struct TurnedHalves : TurnedFloats<kCode, kPairs> {
       }
     }
   };
-  static HWY_INLINE void Turn(const float* in, const RowInRegisters& row, V* y) {
+  static HWY_INLINE void Turn(const float* in, uint8_t*, const RowInRegisters& row, V* y) {
     const FullTag d;
     for (int v = 0; v < kPairs; ++v) {
       V x0 = hn::LoadU(d, in + v * kLanes), x1 = hn::LoadU(d, in + (kPairs + v) * kLanes);
@@ -186,7 +189,7 @@ struct TurnedInterleaved : TurnedFloats<kCode, kPairs> {
       for (int v = 0; v < 2 * kPairs; ++v) cos[v] = hn::LoadU(FullTag(), from_cos + v * kLanes);
     }
   };
-  static HWY_INLINE void Turn(const float* in, const RowInRegisters& row, V* y) {
+  static HWY_INLINE void Turn(const float* in, uint8_t*, const RowInRegisters& row, V* y) {
     const FullTag d;
     for (int v = 0; v < 2 * kPairs; ++v) {
       V x = hn::LoadU(d, in + v * kLanes);
@@ -374,8 +377,9 @@ HWY_INLINE void CodeHeadsBy(const Block& b) {
         const auto* const head = reinterpret_cast<const In*>(in);
         if (ahead != 0) Prefetch(head, ahead, b.prefetch_near, kHeadBytes, b.prefetch_into_l1);
         hn::Vec<FullTag> y[Turned::kNumbers];
-        Turned::Turn(head, row, y);
-        by.Store(y, reinterpret_cast<uint8_t*>(out));
+        auto* const codes = reinterpret_cast<uint8_t*>(out);
+        Turned::Turn(head, codes, row, y);
+        by.Store(y, codes);
         in += in_strides.head;
         out += out_strides.head;
         by.Next();

@@ -146,7 +146,7 @@ void RotateTokenInStages(const Course& course, const Plan& plan, int n, const Te
     block.tensor = &t;
     block.in = in;
     block.out = out;
-    block.CodeBy(output.scales);
+    if (IsCode(output.dtype)) block.CodeBy(output.scales);
     block.first_scale = ScalesAt(output, place, 0);
     course.rotations[n]->rotate(block);
     return;

@@ -139,10 +139,10 @@ void Encode(const void* from, uint8_t* to, int64_t count, float inverse, bool st
 using SignedTag = hn::RebindToSigned<FullTag>;
 
 // The largest bits of elements, without their signs: sizes are in the order of their bits, NaN
-// behind all. Of whole vectors in lanes, each the largest of those that meet there; advances `i`.
+// behind all. Of whole vectors from *begin on, which moves behind them, the largest of each lane.
 template <class E, bool kSkipsNan>
 HWY_INLINE hn::Vec<SignedTag> LargestInLanes(const typename E::Raw* from, int64_t count,
-                                             int64_t* first) {
+                                             int64_t* begin) {
   using Size = hwy::MakeSigned<typename E::Raw>;
   const hn::Repartition<Size, FullTag> d;
   const SignedTag di;
@@ -153,7 +153,7 @@ HWY_INLINE hn::Vec<SignedTag> LargestInLanes(const typename E::Raw* from, int64_
     return hn::IfThenZeroElse(hn::Gt(size, hn::Set(d, Size{E::kInfinity})), size);
   };
   auto largest = hn::Zero(d);
-  int64_t i = *first;
+  int64_t i = *begin;
   const int n = LanesOf(d);
   for (; i + 4 * n <= count; i += 4 * n) {
     const auto first = hn::Max(size_at(i), size_at(i + n));
@@ -161,7 +161,7 @@ HWY_INLINE hn::Vec<SignedTag> LargestInLanes(const typename E::Raw* from, int64_
     largest = hn::Max(largest, hn::Max(first, second));
   }
   for (; i + n <= count; i += n) largest = hn::Max(largest, size_at(i));
-  *first = i;
+  *begin = i;
   const auto words = hn::BitCast(di, largest);
   if constexpr (sizeof(Size) == 4) return words;
   return hn::Max(hn::And(words, hn::Set(di, 0xffff)), hn::ShiftRight<16>(words));
@@ -233,9 +233,9 @@ struct Groups {
     if (count == 16) {
       hn::Vec<SignedTag> lanes[16];
       for (int i = 0; i < 16; ++i) {
-        int64_t first = 0;
+        int64_t begin = 0;
         from[i] = blocks + i * kQ8Channels;
-        lanes[i] = LargestInLanes<E, false>(from[i], kQ8Channels, &first);
+        lanes[i] = LargestInLanes<E, false>(from[i], kQ8Channels, &begin);
       }
       return LargestOfEach(lanes);
     }

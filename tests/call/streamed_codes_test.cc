@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -144,6 +145,91 @@ TEST_P(StreamedCodesTest, AreThoseOfSmallCalls) {
         std::memcmp(large.scales.data(), small.scales.data(), large.scales.size() * sizeof(float)),
         0);
     if (HasFatalFailure()) return;
+  }
+}
+
+// Codes of keys and values that go to other pages: those of values as they are, or by other scales,
+// in groups that are lines or not.
+TEST_P(StreamedCodesTest, AreThoseOfSmallCallsWhereTheyAreMoved) {
+  constexpr int kMoved = 12000, kMovedPages = kMoved / kPageSize, kDim = 192;
+  constexpr int64_t kOfToken = kHeads * kDim;
+  Random r(20261204);
+  const Context context = Create(Config(kDim));
+  for (const int group : {0, 96, 48, 64, -1}) {  // -1: as they are
+    const rope_dtype dtype = r.Of({ROPE_DTYPE_F8_E4M3, ROPE_DTYPE_I8});
+    std::vector<uint8_t> codes(2 * kMoved * kOfToken + kLine);
+    for (uint8_t& code : codes) code = static_cast<uint8_t>(r.Next());
+    std::vector<float> scales(2 * kMoved * kHeads);
+    for (float& scale : scales) scale = std::ldexp(1.0f, static_cast<int>(r.Below(8)) - 4);
+    std::vector<int64_t> slots(kMoved);
+    for (int i = 0; i < kMoved; ++i) slots[static_cast<size_t>(i)] = i;
+    int64_t distance = 5;
+    // `most`: tokens of a call.
+    const auto run = [&](int most) {
+      Result result;
+      result.codes.assign(2 * kMoved * kOfToken + 2 * kLine, kCanary);
+      result.scales.assign(2 * kMoved * kHeads * 4, 0.75f);
+      uint8_t* const first_line =
+          result.codes.data() + kLine - reinterpret_cast<uintptr_t>(result.codes.data()) % kLine;
+      rope_scale from_scales[2], to_scales[2];
+      rope_tensor from[2], to[2];
+      for (int n = 0; n < 2; ++n) {  // k, v
+        const auto describe = [&](uint8_t* data, float* of, int groups, rope_scale* scale) {
+          *scale = ROPE_INIT(rope_scale);
+          scale->dtype = ROPE_DTYPE_F32;
+          scale->computed = 1;
+          scale->group = groups == 1 ? 0 : kDim / groups;
+          scale->stride_head = groups;
+          scale->stride_token = kHeads * groups;
+          scale->stride_batch = kPageSize * kHeads * groups;
+          scale->data = of;
+          rope_tensor tensor = Tensor(data, dtype, kHeads, ROPE_LAYOUT_NHD);
+          tensor.scale = scale;
+          if (n == 1) tensor.head_dim = kDim;
+          return tensor;
+        };
+        from[n] = describe(&codes[static_cast<size_t>(n * kMoved * kOfToken)],
+                           &scales[static_cast<size_t>(n * kMoved * kHeads)], 1, &from_scales[n]);
+        to[n] = describe(first_line + n * kMoved * kOfToken,
+                         &result.scales[static_cast<size_t>(n * kMoved * kHeads * 4)],
+                         n == 0 || group <= 0 ? 1 : kDim / group, &to_scales[n]);
+        if (n == 1 && group == 0) to_scales[n].power_of_two = 1;
+      }
+      for (int first = 0; first < kMoved; first += most) {
+        rope_kv_cache source = ROPE_INIT(rope_kv_cache);
+        source.kind = ROPE_SLOTS_MAPPED;
+        source.pages = kMovedPages;
+        source.page_size = kPageSize;
+        source.slots_i64 = &slots[static_cast<size_t>(first)];
+        source.slots_length = std::min(most, kMoved - first);
+        rope_kv_cache cache = source;
+        source.k = from[0];
+        source.v = from[1];
+        cache.k = to[0];
+        cache.v = to[1];
+        rope_fused fused = ROPE_INIT(rope_fused);
+        fused.source = &source;
+        fused.cache = &cache;
+        rope_qk_args args = ROPE_INIT(rope_qk_args);
+        args.batch = 1;
+        args.tokens = static_cast<int32_t>(source.slots_length);
+        args.operation = ROPE_OPERATION_SHIFT;
+        args.positions.kind = ROPE_POSITIONS_IDS_STRIDED;
+        args.positions.ids_i64 = &distance;
+        args.fused = &fused;
+        EXPECT_OK(rope_apply_qk(context.get(), &args));
+      }
+      result.codes.erase(result.codes.begin(),
+                         result.codes.begin() + (first_line - result.codes.data()));
+      result.codes.resize(2 * kMoved * kOfToken + kLine);
+      return result;
+    };
+    const Result large = run(kMoved), small = run(64);
+    ASSERT_TRUE(large.codes == small.codes) << group;
+    ASSERT_EQ(
+        std::memcmp(large.scales.data(), small.scales.data(), large.scales.size() * sizeof(float)),
+        0)
+        << group;
   }
 }
 
