@@ -222,7 +222,8 @@ TEST_P(CodedHeadsTest, HaveTheBlocksOfQ8OfWhatTheyTurnTo) {
         for (int round = 0; round < 500; ++round) {
           Heads heads(dtype, coding.order, pairs, r);
           if (round % 3 == 0) {  // few digits in a scale, or none
-            for (float& value : heads.rows) value = std::ldexp(value, -r.Pick(110, 150));
+            const int down = r.Pick(110, 150);
+            for (float& value : heads.rows) value = std::ldexp(value, -down);
           }
           const std::vector<float> turned = heads.TurnedBy(TurningOf(dtype, order));
           const int64_t head_bytes = BytesOf(ROPE_DTYPE_Q8_0, heads.dim), step = head_bytes + 6;
