@@ -80,7 +80,6 @@ struct GroupedHeads {
   const HeadStrides &from_strides, &to_strides;  // bytes
   int32_t tokens, heads;
   const GroupScales& scales;
-  bool streams;  // each group is whole, aligned lines, which may go past the caches
 };
 
 // What is added up for a norm: channels, their squares, or those of their distances from a mean.
@@ -121,12 +120,11 @@ struct Kernels {
   void (*narrow[kDtypes])(const float* from, void* to, int64_t count);
   // Codes times their scale, as f32. [code]
   void (*decode[kCodes])(const uint8_t* from, float* to, int64_t count, float scale);
-  // Channels times `inverse`, that of a scale, as codes. `streams`: these are whole, aligned lines,
-  // which may go past the caches. [dtype - 1][code]
-  void (*encode[kDtypes][kCodes])(const void* from, uint8_t* to, int64_t count, float inverse,
-                                  bool streams);
-  // Channels as codes, each group by a scale of its own. [dtype - 1][code]
-  void (*encode_groups[kDtypes][kCodes])(const GroupedHeads& heads);
+  // Channels times `inverse`, that of a scale, as codes. [dtype - 1][code][whether these go past
+  // the caches, as whole, aligned lines]
+  void (*encode[kDtypes][kCodes][2])(const void* from, uint8_t* to, int64_t count, float inverse);
+  // Channels as codes, each group by a scale of its own; or each a whole number of such lines.
+  void (*encode_groups[kDtypes][kCodes][2])(const GroupedHeads& heads);
   // Adjacent blocks of Q8_0, from channels: [dtype - 1].
   void (*decode_q8)(const void* from, float* to, int64_t blocks);
   void (*encode_q8[kDtypes])(const void* from, void* to, int64_t blocks);

@@ -216,7 +216,7 @@ void Decode(const uint8_t* from, float* to, int64_t count, float scale) {
 }
 
 template <rope_dtype kDtype, int kCode>
-void Encode(const void* from, uint8_t* to, int64_t count, float inverse, bool) {
+void Encode(const void* from, uint8_t* to, int64_t count, float inverse) {
   for (int64_t i = 0; i < count; ++i) {
     to[i] = CodeFromFloat(Code{kCode}, LoadElement(kDtype, from, i) * inverse);
   }
@@ -247,7 +247,7 @@ void EncodeGroups(const GroupedHeads& heads) {
                      ScaleOf(Code{kCode}, largest, scales.least, scales.power_of_two));
         }
         Encode<kDtype, kCode>(from, reinterpret_cast<uint8_t*>(to), scales.group,
-                              1.0f / LoadScale(scales.dtype, of_head, g), false);
+                              1.0f / LoadScale(scales.dtype, of_head, g));
       }
     }
   }
@@ -357,8 +357,10 @@ void FillDecoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
 
 template <rope_dtype kDtype, int... kCode>
 void FillCoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
-  ((kernels.encode[kDtype - 1][kCode] = &Encode<kDtype, kCode>), ...);
-  ((kernels.encode_groups[kDtype - 1][kCode] = &EncodeGroups<kDtype, kCode>), ...);
+  for (int streams = 0; streams < 2; ++streams) {
+    ((kernels.encode[kDtype - 1][kCode][streams] = &Encode<kDtype, kCode>), ...);
+    ((kernels.encode_groups[kDtype - 1][kCode][streams] = &EncodeGroups<kDtype, kCode>), ...);
+  }
   kernels.encode_q8[kDtype - 1] = &EncodeQ8<kDtype>;
 }
 

@@ -94,15 +94,14 @@ void StoreOnce(const StagedHeads& staged, const Heads& from, int32_t tokens, int
   const GroupScales& scales = output.scales;
   const Code code = CodeOf(output.dtype);
   if (!output.HasScaleArray()) {
-    const auto encode = kernels.encode[from.dtype - 1][static_cast<int>(code)];
+    const auto encode = kernels.encode[from.dtype - 1][static_cast<int>(code)][staged.streams];
     for_each_run([&](const char* x, char* y, int64_t count) {
-      encode(x, reinterpret_cast<uint8_t*>(y), count, 1.0f / scales.value, staged.streams);
+      encode(x, reinterpret_cast<uint8_t*>(y), count, 1.0f / scales.value);
     });
     return;
   }
-  kernels.encode_groups[from.dtype - 1][static_cast<int>(code)](
-      {from.data, out, first_scales, from.strides, staged.out_strides, tokens, heads, scales,
-       staged.streams});
+  kernels.encode_groups[from.dtype - 1][static_cast<int>(code)][staged.streams](
+      {from.data, out, first_scales, from.strides, staged.out_strides, tokens, heads, scales});
 }
 
 // The same, as often as heads are repeated, of those behind `head` heads of `token` tokens.

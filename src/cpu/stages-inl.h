@@ -98,9 +98,9 @@ void Decode(const uint8_t* from, float* to, int64_t count, float scale) {
 
 // Whole vectors, as many as there are, or four at a time where these become one; returns where they
 // end. kBounded: no product is NaN, or beyond the largest code by more than a rounding.
-template <class E, Code kCode, bool kBounded>
+template <class E, Code kCode, bool kBounded, bool kStream>
 HWY_INLINE int64_t EncodeVectors(const typename E::Raw* elements, uint8_t* to, int64_t count,
-                                 float inverse, [[maybe_unused]] bool streams) {
+                                 float inverse) {
   const FullTag d;
   const auto by = hn::Set(d, inverse);
   const int n = LanesOf(d);
@@ -111,7 +111,7 @@ HWY_INLINE int64_t EncodeVectors(const typename E::Raw* elements, uint8_t* to, i
     for (int v = 0; v < 4; ++v) values[v] = hn::Mul(E::Load(d, elements + first + v * n), by);
     if (HWY_LIKELY(kBounded ||
                    !HasNan(values[0].raw, values[1].raw, values[2].raw, values[3].raw))) {
-      StoreFourCodes<kCode, kBounded>(values, to + first, streams);
+      StoreFourCodes<kCode, kBounded>(values, to + first, kStream);
     } else {
       for (int v = 0; v < 4; ++v) StoreCodes<kCode>(d, values[v], to + first + v * n);
     }
@@ -125,10 +125,10 @@ HWY_INLINE int64_t EncodeVectors(const typename E::Raw* elements, uint8_t* to, i
   return first;
 }
 
-template <class E, Code kCode>
-void Encode(const void* from, uint8_t* to, int64_t count, float inverse, bool streams) {
+template <class E, Code kCode, bool kStream>
+void Encode(const void* from, uint8_t* to, int64_t count, float inverse) {
   const auto* elements = static_cast<const typename E::Raw*>(from);
-  const int64_t first = EncodeVectors<E, kCode, false>(elements, to, count, inverse, streams);
+  const int64_t first = EncodeVectors<E, kCode, false, kStream>(elements, to, count, inverse);
   elements += first;
   to += first;
   ForEachVector(count - first, [&](auto d, int64_t i) HWY_ATTR {
@@ -300,11 +300,10 @@ HWY_INLINE void ForEachGroup(const GroupedHeads& heads, const Group& group) {
 }
 
 // kChannels: of a group, whole steps of four vectors; 0: any number.
-template <class E, Code kCode, int kChannels>
+template <class E, Code kCode, int kChannels, bool kStream>
 void EncodeByComputed(const GroupedHeads& heads) {
   const FullTag d;
   const GroupScales& scales = heads.scales;
-  const bool streams = heads.streams;
   const int64_t channels = kChannels == 0 ? scales.group : kChannels;
   Groups<E> groups;
   uint8_t* codes_of[kMaxLanes];
@@ -329,11 +328,11 @@ void EncodeByComputed(const GroupedHeads& heads) {
     for (int i = 0; i < count; ++i) StoreScale(scales.dtype, scale_of[i], 0, stored[i]);
     if (kChannels != 0 && groups.AreFinite(bits)) {
       for (int i = 0; i < count; ++i) {
-        EncodeVectors<E, kCode, true>(groups.from[i], codes_of[i], channels, inverse[i], streams);
+        EncodeVectors<E, kCode, true, kStream>(groups.from[i], codes_of[i], channels, inverse[i]);
       }
     } else {
       for (int i = 0; i < count; ++i) {
-        Encode<E, kCode>(groups.from[i], codes_of[i], channels, inverse[i], streams);
+        Encode<E, kCode, kStream>(groups.from[i], codes_of[i], channels, inverse[i]);
       }
     }
     count = 0;
@@ -341,18 +340,17 @@ void EncodeByComputed(const GroupedHeads& heads) {
   ForEachGroup<E>(heads, add);
 }
 
-template <class E, Code kCode>
+template <class E, Code kCode, bool kStream>
 void EncodeGroups(const GroupedHeads& heads) {
   const GroupScales& scales = heads.scales;
   if (!scales.computed) {
     ForEachGroup<E>(heads, [&](const auto* from, uint8_t* to, const char* scale) {
-      Encode<E, kCode>(from, to, scales.group, 1.0f / LoadScale(scales.dtype, scale, 0),
-                       heads.streams);
+      Encode<E, kCode, kStream>(from, to, scales.group, 1.0f / LoadScale(scales.dtype, scale, 0));
     });
   } else if (scales.group == 128) {
-    EncodeByComputed<E, kCode, 128>(heads);
+    EncodeByComputed<E, kCode, 128, kStream>(heads);
   } else {
-    EncodeByComputed<E, kCode, 0>(heads);
+    EncodeByComputed<E, kCode, 0, kStream>(heads);
   }
 }
 
@@ -452,10 +450,18 @@ void FillDecoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
   ((kernels.decode[kCode] = &Decode<Code{kCode}>), ...);
 }
 
+template <class E, Code kCode, int kStreams>
+void FillCoder(Kernels& kernels) {
+  constexpr bool kStream = kStreams == 1 && ROPE_PACKS_BYTES;
+  constexpr int kNumber = static_cast<int>(kCode);
+  kernels.encode[E::kDtype - 1][kNumber][kStreams] = &Encode<E, kCode, kStream>;
+  kernels.encode_groups[E::kDtype - 1][kNumber][kStreams] = &EncodeGroups<E, kCode, kStream>;
+}
+
 template <class E, int... kCode>
 void FillCoders(Kernels& kernels, std::integer_sequence<int, kCode...>) {
-  ((kernels.encode[E::kDtype - 1][kCode] = &Encode<E, Code{kCode}>), ...);
-  ((kernels.encode_groups[E::kDtype - 1][kCode] = &EncodeGroups<E, Code{kCode}>), ...);
+  (FillCoder<E, Code{kCode}, 0>(kernels), ...);
+  (FillCoder<E, Code{kCode}, 1>(kernels), ...);
   kernels.encode_q8[E::kDtype - 1] = &EncodeQ8<E>;
 }
 

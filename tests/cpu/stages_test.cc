@@ -27,10 +27,10 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 class StagesTest : public TargetTest {
  protected:
   auto EncodeOf(rope_dtype dtype, Code code) const {
-    return kernels().encode[dtype - 1][static_cast<int>(code)];
+    return kernels().encode[dtype - 1][static_cast<int>(code)][0];
   }
   auto EncodeGroupsOf(rope_dtype dtype, Code code) const {
-    return kernels().encode_groups[dtype - 1][static_cast<int>(code)];
+    return kernels().encode_groups[dtype - 1][static_cast<int>(code)][0];
   }
 };
 INSTANTIATE_TARGETS(StagesTest);
@@ -42,7 +42,7 @@ TEST_P(StagesTest, CodeMidpointsTheirNeighboursAndAllSixteenBitValues) {
     for (int64_t count = 0; first < values.size(); first += static_cast<size_t>(count++)) {
       count = std::min<int64_t>(count, static_cast<int64_t>(values.size() - first));
       std::vector<uint8_t> got(static_cast<size_t>(count) + 64, kCanary);
-      EncodeOf(ROPE_DTYPE_F32, code)(values.data() + first, got.data(), count, 1.0f, false);
+      EncodeOf(ROPE_DTYPE_F32, code)(values.data() + first, got.data(), count, 1.0f);
       for (size_t i = 0; i < got.size(); ++i) {
         const bool is_inside = i < static_cast<size_t>(count);
         const uint8_t want = is_inside ? CodeFromFloat(code, values[first + i]) : kCanary;
@@ -63,7 +63,7 @@ TEST_P(StagesTest, CodeAnyFloatTimesAnyInverse) {
                                     static_cast<uint32_t>(random.Below(1 << 23)));
     for (Code code : {Code::kE4m3, Code::kE5m2, Code::kInt8}) {
       EncodeOf(ROPE_DTYPE_F32, code)(values.data(), got.data(), static_cast<int64_t>(values.size()),
-                                     inverse, false);
+                                     inverse);
       for (size_t i = 0; i < values.size(); ++i) {
         ASSERT_EQ(got[i], CodeFromFloat(code, values[i] * inverse)) << values[i] * inverse;
       }
@@ -81,7 +81,7 @@ TEST_P(StagesTest, CodeAllElementsOfSixteenBits) {
         for (int64_t count = 1; first < all.size(); first += static_cast<size_t>(count++)) {
           count = std::min<int64_t>(count, static_cast<int64_t>(all.size() - first));
           std::vector<uint8_t> got(static_cast<size_t>(count) + 64, kCanary);
-          EncodeOf(dtype, code)(&all[first], got.data(), count, inverse, false);
+          EncodeOf(dtype, code)(&all[first], got.data(), count, inverse);
           for (size_t i = 0; i < got.size(); ++i) {
             uint8_t want = kCanary;
             if (i < static_cast<size_t>(count)) {
@@ -215,9 +215,9 @@ TEST_P(StagesTest, TheLargestSizeIsFoundWhereverItIs) {
         const auto scale = [&] {
           float got = 0.0f;
           std::vector<char> codes(static_cast<size_t>(count));
-          EncodeGroupsOf(
-              dtype, Code::kInt8)({reinterpret_cast<const char*>(values.data()), codes.data(),
-                                   reinterpret_cast<char*>(&got), none, none, 1, 1, scales, false});
+          EncodeGroupsOf(dtype,
+                         Code::kInt8)({reinterpret_cast<const char*>(values.data()), codes.data(),
+                                       reinterpret_cast<char*>(&got), none, none, 1, 1, scales});
           return got;
         };
         const auto want = [](float largest) {
@@ -286,8 +286,7 @@ struct GroupsToCode {
   }
 
   cpu::GroupedHeads At(char* codes, char* first_scales) const {
-    return {from.data(), codes, first_scales, from_strides, to_strides,
-            tokens,      heads, scales,       false};
+    return {from.data(), codes, first_scales, from_strides, to_strides, tokens, heads, scales};
   }
 
   // One channel after the other.
