@@ -76,8 +76,8 @@ inline const Kernels::Rotation* WideningOf(const Plan& plan, int n, const Kernel
   return widening.rotate != nullptr ? &widening : nullptr;
 }
 
-// What turns heads of tensor n to codes or blocks of Q8_0, which go to the output; null: there is nothing. Its rows
-// have the order of what turns them otherwise.
+// What turns heads of tensor n to codes or blocks of Q8_0, which go to the output; null: there is
+// nothing. Its rows have the order of what turns them otherwise.
 inline const Kernels::Rotation* CodingOf(const Plan& plan, int n, const Kernels& kernels,
                                          ChannelOrder order) {
   if (!TurnsAsItIs(plan, n) || StageOf(plan, n).turned != ROPE_DTYPE_F32 ||
