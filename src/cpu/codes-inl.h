@@ -75,6 +75,18 @@ HWY_INLINE hn::Vec<D> ScalesOf(D d, hn::Vec<D> largest, float least, bool power_
   return hn::BitCast(d, hn::And(above, hn::Set(du, 0x7f800000u)));
 }
 
+// As Q8ScaleOf of math/q8_0.h, of blocks side by side. Returns whether no number of these is, over
+// its scale, beyond the largest code by more than a rounding: of a scale of few digits it may be.
+template <class D>
+HWY_INLINE bool StoreQ8Scales(D d, hn::Vec<D> size, float* inverses, uint16_t* stored) {
+  const auto zero = hn::Zero(d);
+  const auto scale = hn::Div(size, hn::Set(d, LargestOf(Code::kInt8)));
+  const auto inverse = hn::Div(hn::Set(d, 1.0f), scale);
+  hn::Store(hn::IfThenZeroElse(hn::Eq(scale, zero), inverse), d, inverses);
+  F16::Store<false>(d, scale, stored);
+  return hn::AllTrue(d, hn::Or(hn::Ge(scale, hn::Set(d, 0x1p-126f)), hn::Eq(size, zero)));
+}
+
 #undef ROPE_PACKS_BYTES
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 #define ROPE_PACKS_BYTES 1

@@ -58,6 +58,19 @@ struct Coded : WidenedWords<BF16> {
 
 #if ROPE_CODES_WHOLE_HEADS
 
+// A row whose values are those of pairs.
+template <int kPairs>
+struct RowOfPairVectors {
+  hn::Vec<FullTag> cos[kPairs], sin[kPairs];
+  HWY_INLINE RowOfPairVectors(const float* from_cos, const float* from_sin) {
+    constexpr int kLanes = hn::MaxLanes(FullTag());
+    for (int v = 0; v < kPairs; ++v) {
+      cos[v] = hn::LoadU(FullTag(), from_cos + v * kLanes);
+      sin[v] = hn::LoadU(FullTag(), from_sin + v * kLanes);
+    }
+  }
+};
+
 // How heads turn whole in registers, to kNumbers vectors, and where the codes of these go: of
 // kPairs vectors of pairs.
 
@@ -70,15 +83,7 @@ struct TurnedWords {
   static constexpr RowOrder kOrder = Shape::kOrder;
   static constexpr int kLanes = hn::MaxLanes(FullTag()), kNumbers = 2 * kPairs;
 
-  struct RowInRegisters {
-    V cos[kPairs], sin[kPairs];
-    HWY_INLINE RowInRegisters(const float* from_cos, const float* from_sin) {
-      for (int v = 0; v < kPairs; ++v) {
-        cos[v] = hn::LoadU(FullTag(), from_cos + v * kLanes);
-        sin[v] = hn::LoadU(FullTag(), from_sin + v * kLanes);
-      }
-    }
-  };
+  using RowInRegisters = RowOfPairVectors<kPairs>;
   static HWY_INLINE void Turn(const In* in, uint8_t* out, const RowInRegisters& row, V* y) {
     const PlacesOf<Coded<kCode>> at({in, out, kPairs * kLanes}, 0, 0);
     for (int v = 0; v < kPairs; v += 2) {
@@ -157,15 +162,7 @@ struct TurnedHalves : TurnedFloats<kCode, kPairs> {
   static constexpr RowOrder kOrder = RowOrder::kNatural;
   static constexpr int kLanes = hn::MaxLanes(FullTag());
 
-  struct RowInRegisters {
-    V cos[kPairs], sin[kPairs];
-    HWY_INLINE RowInRegisters(const float* from_cos, const float* from_sin) {
-      for (int v = 0; v < kPairs; ++v) {
-        cos[v] = hn::LoadU(FullTag(), from_cos + v * kLanes);
-        sin[v] = hn::LoadU(FullTag(), from_sin + v * kLanes);
-      }
-    }
-  };
+  using RowInRegisters = RowOfPairVectors<kPairs>;
   static HWY_INLINE void Turn(const float* in, uint8_t*, const RowInRegisters& row, V* y) {
     const FullTag d;
     for (int v = 0; v < kPairs; ++v) {
@@ -287,24 +284,15 @@ struct ByBlock {
     const hn::RebindToSigned<QuarterTag> of_bits;
     constexpr int kBlocks = Turned::kNumbers / 2;
     const auto bits = LargestOfBlocks<kBlocks>(y);
-    const auto size = hn::BitCast(of_blocks, bits);
-    const auto scale = hn::Div(size, hn::Set(of_blocks, LargestOf(Code::kInt8)));
-    const auto is_zero = hn::Eq(scale, hn::Zero(of_blocks));
-    // Of smaller scales, which have few digits, a quotient may be beyond the largest code.
-    const auto is_exact =
-        hn::Or(hn::Ge(scale, hn::Set(of_blocks, 0x1p-126f)), hn::Eq(size, hn::Zero(of_blocks)));
-    if (HWY_UNLIKELY(
-            !hn::AllTrue(of_bits, hn::Lt(bits, hn::Set(of_bits, int32_t{F32::kInfinity}))) ||
-            !hn::AllTrue(of_blocks, is_exact))) {
+    HWY_ALIGN float inverses[4];
+    HWY_ALIGN uint16_t stored[4];
+    const bool bounded = StoreQ8Scales(of_blocks, hn::BitCast(of_blocks, bits), inverses, stored);
+    const auto is_finite = hn::Lt(bits, hn::Set(of_bits, int32_t{F32::kInfinity}));
+    if (HWY_UNLIKELY(!bounded || !hn::AllTrue(of_bits, is_finite))) {
       HWY_ALIGN float turned[Turned::kNumbers * Turned::kLanes];
       for (int i = 0; i < Turned::kNumbers; ++i) hn::Store(y[i], d, turned + i * Turned::kLanes);
       return StoreOneByOne(turned, out);
     }
-    HWY_ALIGN float inverses[4];
-    HWY_ALIGN uint16_t stored[4];
-    hn::Store(hn::IfThenZeroElse(is_zero, hn::Div(hn::Set(of_blocks, 1.0f), scale)), of_blocks,
-              inverses);
-    F16::Store<false>(of_blocks, scale, stored);
     hn::Vec<FullTag> scaled[Turned::kNumbers];
     for (int block = 0; block < kBlocks; ++block) {
       std::memcpy(out + Turned::BlockOf(block) * kQ8Bytes, &stored[block], 2);

@@ -402,7 +402,7 @@ HWY_INLINE void StoreQ8Codes(const typename E::Raw* elements, const float* inver
 }
 #endif
 
-// As Q8ScaleOf of math/q8_0.h, of blocks side by side.
+// Blocks whose scales are computed side by side.
 template <class E>
 void EncodeQ8(const void* from, void* to, int64_t blocks) {
   const FullTag d;
@@ -418,15 +418,9 @@ void EncodeQ8(const void* from, void* to, int64_t blocks) {
     const auto count = static_cast<int>(HWY_MIN(blocks, int64_t{LanesOf(d)}));
     const auto bits = groups.AddAll(elements, count);
     const auto size = groups.Sizes(bits, count, kQ8Channels);
-    const auto scale = hn::Div(size, hn::Set(d, LargestOf(Code::kInt8)));
-    const auto inverse = hn::Div(hn::Set(d, 1.0f), scale);
-    hn::Store(hn::IfThenZeroElse(hn::Eq(scale, hn::Zero(d)), inverse), d, inverses);
-    F16::Store<false>(d, scale, stored);
+    [[maybe_unused]] const bool bounded = StoreQ8Scales(d, size, inverses, stored);
 #if ROPE_PACKS_BYTES
-    // Of smaller scales, which have few digits, a quotient may be beyond the largest code.
-    const auto is_exact = hn::Ge(scale, hn::Set(d, 0x1p-126f));
-    if (HWY_LIKELY(Groups<E>::AreFinite(bits) &&
-                   hn::AllTrue(d, hn::Or(is_exact, hn::Eq(size, hn::Zero(d)))))) {
+    if (HWY_LIKELY(bounded && Groups<E>::AreFinite(bits))) {
       for (int i = 0; i < count; ++i) std::memcpy(block + i * kQ8Bytes, &stored[i], 2);
       StoreQ8Codes<E>(elements, inverses, count, block);
       block += count * kQ8Bytes;
