@@ -196,6 +196,8 @@ struct Kernels {
   void (*add_heads[kDtypes])(const void* heads, int64_t step, int count, int channels, float* sum);
   // Weights in f32, `one_plus` of these. [dtype - 1]
   void (*widen_weights[kDtypes])(const void* weights, int count, bool one_plus, float* to);
+  // The same of bf16 in the order of RowOrder::kEvenOdd, whose vectors these fill.
+  void (*widen_even_odd)(const void* weights, int count, bool one_plus, float* to);
   // 1 / sqrt(sum / channels + eps) of sums, in their place; aligned, and in whole vectors.
   void (*inverse_roots)(float* sums, int count, float channels, float eps);
 };

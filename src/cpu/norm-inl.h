@@ -265,7 +265,13 @@ void NormAnyHeads(const NormedHeads& heads) {
   }
 }
 
-// Weights as f32, or one more. NaN is the one that narrowing to bf16 keeps.
+// A weight, or one more. NaN is the one that narrowing to bf16 keeps.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Weight(D d, V w, bool one_plus) {
+  if (one_plus) w = hn::Add(w, hn::Set(d, 1.0f));
+  return hn::IfThenElse(hn::IsNaN(w), hn::Set(d, QuietNan()), w);
+}
+
 template <class E>
 void WidenWeights(const void* from, int count, bool one_plus, float* to) {
   const FullTag d;
@@ -273,14 +279,24 @@ void WidenWeights(const void* from, int count, bool one_plus, float* to) {
   const int n = LanesOf(d);
   int c = 0;
   for (; c + n <= count; c += n) {
-    auto w = E::Load(d, weights + c);
-    if (one_plus) w = hn::Add(w, hn::Set(d, 1.0f));
-    hn::StoreU(hn::IfThenElse(hn::IsNaN(w), hn::Set(d, QuietNan()), w), d, to + c);
+    hn::StoreU(Weight(d, E::Load(d, weights + c), one_plus), d, to + c);
   }
   for (; c < count; ++c) {
     float w = LoadElement(E::kDtype, from, c);
     if (one_plus) w += 1.0f;
     to[c] = std::isnan(w) ? QuietNan() : w;
+  }
+}
+
+// Words of an even and an odd channel are widened without a shuffle.
+void WidenEvenOdd(const void* from, int count, bool one_plus, float* to) {
+  const FullTag d;
+  const auto* weights = static_cast<const uint16_t*>(from);
+  const int n = LanesOf(d);
+  for (int c = 0; c < count; c += 2 * n) {
+    const auto words = BF16::LoadWords(d, weights + c);
+    hn::StoreU(Weight(d, BF16::First(d, words), one_plus), d, to + c);
+    hn::StoreU(Weight(d, BF16::Second(d, words), one_plus), d, to + c + n);
   }
 }
 
@@ -306,6 +322,7 @@ void FillNorms(Kernels& kernels) {
 #if ROPE_BF16_INSTRUCTION
   if (RoundsByInstruction()) kernels.norm_heads[ROPE_DTYPE_BF16 - 1] = &NormAnyHeads<ConvertedBF16>;
 #endif
+  kernels.widen_even_odd = &WidenEvenOdd;
   kernels.inverse_roots = &InverseRoots;
 }
 

@@ -17,13 +17,14 @@ namespace rope::cpu {
 namespace {
 
 // The most bytes and heads of a tile: the L1 cache holds it and the next one, for which the memory
-// is asked meanwhile. Where each head has weights of its own, these serve several tokens, which may
-// be more than the L1 cache holds.
-constexpr int kTileBytes = 16 << 10, kTileHeads = 64, kTileHeadsByWeights = 128;
+// is asked meanwhile. Where each head has weights of its own, those of a few heads at a time serve
+// several tokens, which may be more than the L1 cache holds.
+constexpr int kTileBytes = 16 << 10, kTileHeads = 64, kTileHeadsByWeights = 128, kWeightedHeads = 8;
 constexpr int kQuarters = 4;  // of a head
 
 // What a tile has to know before its heads are written: inverse roots and means of its tokens'
-// heads, token after token.
+// heads, token after token. Heads that are normed together share theirs, which is there for as many
+// as are weighted at a time.
 struct Moments {
   alignas(64) float roots[kTileHeadsByWeights];
   alignas(64) float means[kTileHeadsByWeights];
@@ -39,6 +40,7 @@ struct ChannelValues {
 struct Tile {
   int token, tokens;
   int32_t head, heads;
+  int32_t moments;  // of each token
 
   // Bytes from a head to the same one of the next tile.
   int64_t Step(const Tensor& tensor) const {
@@ -131,28 +133,45 @@ void FindHeadMoments(const NormOf& of, const char* in, const Tile& tile, float* 
   of.kernels.inverse_roots(roots, count, n, norm.eps);
 }
 
-// apply(tile, moments) for the tiles of `count` tokens, whose first head is at `in`.
-template <class Apply>
-void ForEachTile(const NormOf& of, const char* in, int64_t token, int count, const Apply& apply) {
+// The largest tile of a tensor's first tokens. Where heads are normed together and weighted apart,
+// all heads of as many tokens as a quarter of the inner caches holds.
+Tile LargestTile(const NormOf& of, int count) {
   const Norm& norm = of.norm;
   const Tensor& tensor = of.tensor;
   const bool by_head = norm.span == ROPE_NORM_SPAN_HEAD;
-  const int of_memory = of.in_cache ? 0 : NormTilesOf(*of.context.caches, tensor.dtype).channels;
+  const Caches& caches = *of.context.caches;
+  if (!by_head && norm.weight_stride != 0) {
+    const int32_t moments = std::min(tensor.heads, kWeightedHeads);
+    const int64_t bytes = int64_t{tensor.heads} * norm.channels * ElementSize(tensor.dtype);
+    const int64_t tokens =
+        std::clamp<int64_t>(caches.inner / 4 / bytes, 1, kTileHeadsByWeights / moments);
+    return {0, static_cast<int>(std::min<int64_t>(count, tokens)), 0, tensor.heads, moments};
+  }
+  const int of_memory = of.in_cache ? 0 : NormTilesOf(caches, tensor.dtype).channels;
   const int channels = of_memory != 0 ? of_memory : kTileBytes / ElementSize(tensor.dtype);
   const int most = norm.weight_stride != 0 ? kTileHeadsByWeights
                                            : std::clamp(channels / norm.channels, 1, kTileHeads);
-  const int heads = by_head && HeadsLieApart(tensor) ? 1 : std::min(tensor.heads, most);
-  const int tokens = std::min(count, most / heads);
+  const int32_t heads = by_head && HeadsLieApart(tensor) ? 1 : std::min(tensor.heads, most);
+  return {0, std::min(count, most / heads), 0, heads, heads};
+}
+
+// apply(tile, moments) for the tiles of `count` tokens, whose first head is at `in`.
+template <class Apply>
+void ForEachTile(const NormOf& of, const char* in, int64_t token, int count, const Apply& apply) {
+  const Tensor& tensor = of.tensor;
+  const bool by_head = of.norm.span == ROPE_NORM_SPAN_HEAD;
+  const Tile largest = LargestTile(of, count);
   Moments moments;
-  Tile tile;
-  for (tile.token = 0; tile.token < count; tile.token += tokens) {
-    tile.tokens = std::min(tokens, count - tile.token);
+  Tile tile = largest;
+  for (; tile.token < count; tile.token += largest.tokens) {
+    tile.tokens = std::min(largest.tokens, count - tile.token);
     if (!by_head) {
       FindMomentsForHeads(of, in + tile.token * tensor.in_strides.token, token + tile.token,
-                          tile.tokens, heads, moments.roots, moments.means);
+                          tile.tokens, tile.moments, moments.roots, moments.means);
     }
-    for (tile.head = 0; tile.head < tensor.heads; tile.head += heads) {
-      tile.heads = std::min(heads, tensor.heads - tile.head);
+    for (tile.head = 0; tile.head < tensor.heads; tile.head += largest.heads) {
+      tile.heads = std::min(largest.heads, tensor.heads - tile.head);
+      if (by_head) tile.moments = tile.heads;
       if (by_head) {
         FindHeadMoments(of, in + HeadOffset(tensor.in_strides, 0, tile.token, tile.head), tile,
                         moments.roots, moments.means);
@@ -170,6 +189,13 @@ void WidenWeights(const NormOf& of, int32_t head, int channel, int count, float*
     return;
   }
   of.kernels.widen_weights[norm.weight_dtype - 1](
+      norm.weight + head * norm.weight_stride + channel * ElementSize(norm.weight_dtype), count,
+      norm.rule.one_plus, to);
+}
+// bf16, in the order of RowOrder::kEvenOdd.
+void WidenEvenOdd(const NormOf& of, int32_t head, int channel, int count, float* to) {
+  const Norm& norm = of.norm;
+  of.kernels.widen_even_odd(
       norm.weight + head * norm.weight_stride + channel * ElementSize(norm.weight_dtype), count,
       norm.rule.one_plus, to);
 }
@@ -207,15 +233,11 @@ struct OrderedPlaces {
   int second, rest, step;
   // There is room for the weights of as many, in order and as they are read, which may be more.
   int heads;
-  // Whether heads turn as a whole, by a row without padding: what is in order for one of them, or
-  // for each pair of vectors, then is in order for all.
-  bool whole;
+  bool whole;  // TurnsWhole()
 
   OrderedPlaces(const NormOf& of, const OnePass& pass) {
     const int pairs = of.context.pairs;
-    whole = of.context.segments.size() == 1 && of.context.rotary_dim == of.norm.channels &&
-            pairs == PaddedPairs(pairs) && of.kernels.Makes(pass.row_order, pairs) &&
-            (pass.row_order == RowOrder::kPerChannel || !ReadsInterleaved(pass.order));
+    whole = TurnsWhole(of.kernels, of.context, of.norm, pass.order, pass.row_order);
     const bool by_channel = pass.row_order == RowOrder::kPerChannel;
     const int padded = PaddedPairs(pairs);
     second = by_channel ? 0 : padded;
@@ -251,8 +273,14 @@ HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, const Orde
                                int32_t head, int32_t heads, OrderedWeights* ordered) {
   ChannelValues widened;
   const bool sorted = pass.row_order == RowOrder::kEvenOdd;
-  WidenHeads(of, head, heads, WidenWeights,
-             places.whole && !sorted ? ordered->memory.values : widened.values);
+  const bool at_once = places.whole && sorted && of.norm.weight_dtype == ROPE_DTYPE_BF16 &&
+                       of.norm.weight != nullptr;
+  if (at_once) {
+    WidenHeads(of, head, heads, WidenEvenOdd, ordered->memory.values);
+  } else {
+    WidenHeads(of, head, heads, WidenWeights,
+               places.whole && !sorted ? ordered->memory.values : widened.values);
+  }
   const int channels = of.norm.channels, span = of.context.rotary_dim,
             before = of.tensor.in_span / ElementSize(of.tensor.dtype);
   float* first = ordered->memory.values;
@@ -261,7 +289,7 @@ HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, const Orde
   ordered->before = first + places.rest;
   ordered->behind = ordered->before + before;
   if (places.whole) {
-    if (sorted) {
+    if (sorted && !at_once) {
       Segment all = {};
       all.pairs = heads * channels / 2;
       of.kernels.order_row(pass.row_order, &all, 1, first, first + all.pairs, widened.values,
@@ -316,14 +344,14 @@ void NormChannels(const NormOf& of, const ChannelPart& part, const TileHeads& ti
 }
 
 // apply(tile, heads) for the heads of all tiles, as they are written, of which read(first, count)
-// makes the weights before: once where all share them, else of at most `most` heads.
+// makes the weights before: once where all share them, else of at most `most` heads, and a few.
 template <class Read, class Apply>
 void ForEachWeights(const NormOf& of, const char* in, const WrittenRuns& out, int64_t token,
                     int most, const Read& read, const Apply& apply) {
-  const bool shared = of.norm.weight_stride == 0;
+  const bool shared = of.norm.weight_stride == 0, by_head = of.norm.span == ROPE_NORM_SPAN_HEAD;
   if (shared) read(0, 1);
   ForEachTile(of, in, token, out.Tokens(), [&](const Tile& tile, const Moments& moments) {
-    const int step = shared ? tile.heads : most;
+    const int step = shared ? tile.heads : std::min(most, kWeightedHeads);
     for (int32_t skipped = 0; skipped < tile.heads; skipped += step) {
       const int32_t head = tile.head + skipped, heads = std::min(step, tile.heads - skipped);
       if (!shared) read(head, heads);
@@ -332,12 +360,13 @@ void ForEachWeights(const NormOf& of, const char* in, const WrittenRuns& out, in
         const int first = std::max(tile.token, run.token),
                   last = std::min(tile.token + tile.tokens, run.token + run.count);
         if (first >= last) continue;
-        const int moment = (first - tile.token) * tile.heads + skipped;
+        int moment = (first - tile.token) * tile.moments;
+        if (by_head) moment += skipped;
         apply(tile,
               TileHeads{in + HeadOffset(of.tensor.in_strides, 0, first, head),
                         run.out + HeadOffset(of.tensor.out_strides, 0, first - run.token, head),
                         first, last - first, heads, moments.roots + moment, moments.means + moment,
-                        tile.heads});
+                        tile.moments});
       }
     }
   });
@@ -417,7 +446,7 @@ void NormInBuffer(const NormOf& of, const char* in, int64_t token, int tokens, i
   const char* const from = from_memory ? in + first * of.tensor.in_strides.head : to;
   alignas(64) float roots[kMostNormedHeads], means[kMostNormedHeads];
   if (norm.span == ROPE_NORM_SPAN_HEAD) {
-    FindHeadMoments(in_buffer, from, {0, tokens, 0, heads}, roots, means);
+    FindHeadMoments(in_buffer, from, {0, tokens, 0, heads, heads}, roots, means);
   } else {
     FindMomentsForHeads(of, in, token, tokens, heads, roots, means);
   }

@@ -36,18 +36,30 @@ inline rope_norm_rounding RoundingOf(const Norm& norm, rope_dtype dtype) {
   return IsNarrow(dtype) ? norm.rounding : ROPE_NORM_ROUNDING_FLOAT32;
 }
 
+// Whether heads turn as a whole, by rows without padding: weights that are in order for one of
+// them, or for each pair of vectors, then are in order for all.
+inline bool TurnsWhole(const Kernels& kernels, const rope_context& context, const Norm& norm,
+                       ChannelOrder order, RowOrder row_order) {
+  const int pairs = context.pairs;
+  return context.segments.size() == 1 && context.rotary_dim == norm.channels &&
+         pairs == PaddedPairs(pairs) && kernels.Makes(row_order, pairs) &&
+         (row_order == RowOrder::kPerChannel || !ReadsInterleaved(order));
+}
+
 // Whether the norm and the rotation are one pass. Else the norm has a pass of its own, from input
-// to output or, behind the rotation, in place. f32 whose heads have weights of their own could do
-// either; to order these for the rotation takes longer than a pass. Rounded channels and rows of as
-// few digits meet ties too often for kernels that expect few.
+// to output or, behind the rotation, in place. f32 could do either where heads have weights of
+// their own; to order these takes longer than a pass, unless they are in order. Rounded channels
+// and rows of as few digits meet ties too often for kernels that expect few.
 inline bool TakesOnePass(const Kernels& kernels, ChannelOrder order, const rope_context& context,
                          const Norm& norm, rope_dtype dtype) {
   const rope_norm_rounding rounding = RoundingOf(norm, dtype);
+  const Kernels::Rotation& rotation = kernels.normed_rotations[dtype - 1][rounding][order];
   return !context.nope && !norm.after && !norm.rule.has_mean &&
          context.rounding.arithmetic == Arithmetic::kFused &&
-         (IsNarrow(dtype) || norm.weight_stride == 0) &&
+         (IsNarrow(dtype) || norm.weight_stride == 0 ||
+          TurnsWhole(kernels, context, norm, order, rotation.order)) &&
          (rounding == ROPE_NORM_ROUNDING_FLOAT32 || !context.rounding.rounds_rows) &&
-         kernels.normed_rotations[dtype - 1][rounding][order].rotate != nullptr;
+         rotation.rotate != nullptr;
 }
 
 // The inverse root of a token of which all heads are normed together, and of norms that have one,
