@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math"
 
 	rope "github.com/librope/librope/bindings/go"
 )
@@ -136,6 +137,47 @@ func ExampleFromJSON() {
 	// Output:
 	// 4 sliding_attention 1
 	// 5 full_attention 0.125
+}
+
+// A sequence that comes to LongRoPE's change: its cached keys take the other frequencies, at the positions that they
+// keep, and are those of a sequence that was long from the start. In the slots of a cache MoveSlots does it.
+func ExampleNewSets() {
+	short := rope.Config{HeadDim: 8, Theta: 10000, Pairing: rope.PairingHalves, Scaling: rope.ScalingLongRope,
+		ShortFactor: []float64{1, 1.1, 1.2, 1.3}, LongFactor: []float64{1, 2, 8, 32},
+		OriginalMaxPositionEmbeddings: 64, MaxPositionEmbeddings: 4096}
+	change, err := short.NextChange(1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	long := short
+	short.SeqLen, long.SeqLen = 1, change
+	both, err := rope.NewSets([]rope.Config{short, long})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer both.Close()
+
+	cached, direct := make([]float32, 64*8), make([]float32, 64*8)
+	for i := range cached {
+		cached[i] = float32(i%13) - 6
+	}
+	copy(direct, cached)
+	turn := func(keys []float32, step rope.Step) {
+		step.Batch, step.Tokens, step.Positions = 1, 64, rope.Offset(0)
+		if err := rope.ApplyQK(both, rope.Tensor[float32]{}, rope.BSHD(keys, 1), step); err != nil {
+			log.Fatal(err)
+		}
+	}
+	oldSet, newSet, from := []int32{0}, []int32{1}, rope.Offset(0)
+	turn(cached, rope.Step{FreqSets: oldSet})
+	turn(direct, rope.Step{FreqSets: newSet})
+	turn(cached, rope.Step{Operation: rope.OperationRerotate, From: &from, FromFreqSets: oldSet, FreqSets: newSet})
+	off := 0.0
+	for i := range cached {
+		off = max(off, math.Abs(float64(cached[i]-direct[i])))
+	}
+	fmt.Println(change, off < 2e-5)
+	// Output: 65 true
 }
 
 func ExampleError() {

@@ -41,3 +41,15 @@ rotated, _ = both.apply_qk(q, None, offsets=past, freq_sets=sets)
 for s in range(3):
     alone, _ = rope_for(int(past[s]) + 1).apply_qk(q[s : s + 1], None, int(past[s]))
     assert np.array_equal(rotated[s], alone[0])
+
+# A sequence has grown to the change. Its keys take the other frequencies in the slots of the cache, by one call of
+# both sets, and are those of a sequence that was long from the start. (Engines that leave them need no call.)
+mover = both.replace(rounding="float32")  # of moves, whatever the model's rounding is
+past = range(4096)
+x = np.random.default_rng(1).standard_normal((1, len(past), 2, 16), np.float32)
+keys = short.apply(x, 0)  # as they are cached: [pages, page_size, heads, head_dim]
+cache = librope.KVCache(keys, layout="nhd", starts=0)
+mover.move(cache, past, past, freq_sets=[1], from_freq_sets=[0])
+direct = long.apply(x, 0)
+print(f"keys that have moved differ from them by at most {np.abs(keys - direct).max():.1e}")
+assert np.abs(keys - direct).max() < 1e-5

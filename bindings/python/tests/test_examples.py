@@ -60,6 +60,13 @@ def test_paged_engine(dtype):
     assert int(clear) == 127 if dtype == "float32" else int(clear) > 64
 
 
+def test_mla_rows():
+    pytest.importorskip("ml_dtypes")
+    done = run("mla_rows.py")
+    assert done.returncode == 0, done.stderr
+    assert "656 bytes and 12 queries: those of plain code" in done.stdout
+
+
 def test_engine_8bit():
     pytest.importorskip("torch")
     done = run("engine_8bit.py")

@@ -44,6 +44,26 @@ def test_moved_keys_are_those_of_the_new_positions(rope, rng, dtype, stays):
     np.testing.assert_array_equal(v, want_v)
 
 
+def test_a_distance_is_a_move_from_0(rng):
+    rope = librope.Rope(head_dim=DIM, theta=1e4, pairing="halves", angle="exact", layout="bshd")
+    slots, by = rng.permutation(PAGES * SIZE)[:9], rng.integers(-5000, 5000, 9)
+    k = memory(rng)
+    want = k.copy()
+    want[slots // SIZE, slots % SIZE] = rope.apply(rows(k, slots), by[None], operation="shift")[0]
+    rope.move(librope.KVCache(k, layout="nhd", slots=slots), by, np.zeros_like(by))
+    np.testing.assert_array_equal(k, want)
+
+
+def test_slots_are_read_into_arrays(rng):
+    nope = librope.Rope(head_dim=DIM, scaling="nope")
+    slots, (k, v) = rng.permutation(PAGES * SIZE)[:9], (memory(rng), memory(rng))
+    cache = librope.KVCache(k, v, layout="nhd", slots=slots)
+    k_out, v_out = np.zeros((2, 9, HEADS, DIM), np.float32)
+    nope.move(librope.KVCache(k_out[None], v_out[None], layout="nhd", starts=0), range(9), range(9), source=cache)
+    np.testing.assert_array_equal(k_out[None], rows(k, slots))
+    np.testing.assert_array_equal(v_out[None], rows(v, slots))
+
+
 def test_lists_and_ranges(rope, rng):
     raw = memory(rng, 1, 4, HEADS, DIM)
     k = rotated(rope, raw, np.arange(4))

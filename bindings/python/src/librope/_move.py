@@ -76,7 +76,7 @@ class Mover:
                 many as positions.
             source: where keys and values are read, another KVCache or other slots of this one; None:
                 where they go, so that keys turn in their slots, and values stay. A negative slot is
-                skipped.
+                skipped. What slots hold is read by a move to arrays that are a cache of one page.
             cu_seqlens: int32: packed sequences, with positions [tokens].
             freq_sets, from_freq_sets: int32 [sequences]: the frequency set of each, then and now; None
                 as from_freq_sets: the same. For a Rope of several.
