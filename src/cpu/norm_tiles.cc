@@ -49,22 +49,23 @@ struct Tile {
   }
 };
 
+// As SumInOrder() adds sums of heads, as many at a time as there are running sums.
 float SumOverHeads(const NormOf& of, NormSum what, const char* in, const float* mean) {
   const Tensor& t = of.tensor;
-  float sums[kTileHeads], means[kTileHeads];
-  if (mean != nullptr) std::fill_n(means, kTileHeads, *mean);
+  float sums[kRunningSums], means[kRunningSums], running[kRunningSums] = {};
+  if (mean != nullptr) std::fill_n(means, kRunningSums, *mean);
   const auto sum_heads = of.kernels.norm_sums[t.dtype - 1][static_cast<int>(what)];
   // The next token, all of it: no other pass asks for what is summed.
   const int64_t ahead = of.prefetch_last != nullptr && in + t.in_strides.token <= of.prefetch_last
                             ? t.in_strides.token
                             : 0;
-  return SumInOrder(t.heads, [&](float sum, int h) {
-    if (h % kTileHeads == 0) {
-      sum_heads({in + h * t.in_strides.head, t.in_strides.head, std::min(t.heads - h, kTileHeads),
-                 of.norm.channels, means, sums, ahead, kQuarters, of.prefetch_into_l1});
-    }
-    return sum + sums[h % kTileHeads];
-  });
+  for (int32_t h = 0; h < t.heads; h += kRunningSums) {
+    const int32_t count = std::min(t.heads - h, kRunningSums);
+    sum_heads({in + h * t.in_strides.head, t.in_strides.head, count, of.norm.channels, means, sums,
+               ahead, kQuarters, of.prefetch_into_l1});
+    for (int32_t i = 0; i < count; ++i) running[i] += sums[i];
+  }
+  return AddHalves(running);
 }
 
 // Repeats each of the first `tokens` values `heads` times, in its place.
@@ -482,23 +483,23 @@ void NormAndRotate(const NormOf& of, const OnePass& pass, const Block& block,
   const OrderedPlaces places(of, pass);
   const int32_t step = WeightStep(of.norm, places.step);
   OrderedWeights weights;
+  Tensor part = tensor;
+  Block b = block;
+  b.tensor = &part;
+  b.weight_step = step;
   ForEachWeights(
       asking, block.in - tensor.in_span, out, token, places.heads,
       [&](int32_t head, int32_t heads) { OrderWeights(of, pass, places, head, heads, &weights); },
       [&](const Tile& tile, const TileHeads& heads) {
-        Tensor part = tensor;
         part.heads = heads.heads;
-        Block b = block;
-        b.tensor = &part;
         b.in = heads.in + tensor.in_span;
         b.out = heads.out + tensor.out_span;
-        b.cos += heads.token * block.row_stride;
-        b.sin += heads.token * block.row_stride;
+        b.cos = block.cos + heads.token * block.row_stride;
+        b.sin = block.sin + heads.token * block.row_stride;
         b.tokens = heads.tokens;
         b.prefetch_ahead = tile.Step(tensor);  // the sums have read this tile
         b.weight0 = weights.first;
         b.weight1 = weights.second;
-        b.weight_step = step;
         b.roots = heads.roots;
         b.root_stride = heads.moment_stride;
         pass.rotate(b);
