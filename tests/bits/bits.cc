@@ -6,6 +6,9 @@
 //
 //   calls      rope_apply_qk and rope_apply_thd with the caller's frequencies, so without libm
 //   fill       rope_cos_sin_fill, likewise
+//   append, norm, move, gradient
+//              what rope_fused does besides: caches, outputs of other dtypes and codes, norms,
+//              moves of keys in slots, BACKWARD of norms and of repeated heads; likewise
 //   large      calls that are cut into tasks, and outputs that are written around the cache
 //   scalings   both with the library's frequencies: libm's pow and log have a say
 //   models     the configs in DIR, and mutations of them: status, message, all that they give
@@ -29,6 +32,7 @@
 
 #include "broken_call.h"
 #include "call.h"
+#include "fused_call.h"
 #include "hash.h"
 #include "librope/model.h"
 #include "librope/rope.h"
@@ -99,6 +103,22 @@ uint64_t HashOfLargeCalls(uint64_t part) {
     args.q = call.MakeTensor(dtype, 16, part == 1);
     if (part == 1) args.q_out = call.MakeTensor(dtype, 16, false);
     hash.Status(rope_apply_qk(call.context_, &args));
+    call.Unshift();
+    call.HashBuffers(&hash);
+  }
+  return hash.value();
+}
+
+// Calls with rope_fused, all of which are valid.
+uint64_t HashOfFused(Fused what) {
+  Hash hash;
+  for (uint64_t seed = 0; seed < 800; ++seed) {
+    FusedCall call(seed + 10000 * static_cast<uint64_t>(what) + (1u << 24));
+    if (!call.Make(what)) continue;
+    if (rope_apply_qk(call.context_, &call.args_) != ROPE_OK) {
+      std::fprintf(stderr, "bits: call %" PRIu64 ": %s\n", seed, rope_last_error());
+      std::exit(1);
+    }
     call.Unshift();
     call.HashBuffers(&hash);
   }
@@ -277,14 +297,19 @@ std::string Target() {
 uint64_t HashOf(const std::string& group, uint64_t part, const std::vector<json>& configs) {
   if (group == "calls") return HashOfCalls(part * 2000, 2000, true, false);
   if (group == "fill") return HashOfCalls(part * 2000, 2000, true, true);
+  if (group == "append") return HashOfFused(Fused::kAppend);
+  if (group == "norm") return HashOfFused(Fused::kNorm);
+  if (group == "move") return HashOfFused(Fused::kMove);
+  if (group == "gradient") return HashOfFused(Fused::kGradient);
   if (group == "large") return HashOfLargeCalls(part);
   if (group == "scalings") return HashOfCalls(part * 2000, 2000, false, part >= 2);
   if (group == "models") return HashOfModels(configs, part);
   return HashOfErrors(part);
 }
 
-const std::map<std::string, uint64_t> kParts = {{"calls", 10},   {"fill", 3},    {"large", 2},
-                                                {"scalings", 4}, {"models", 11}, {"errors", 4}};
+const std::map<std::string, uint64_t> kParts = {
+    {"calls", 10},   {"fill", 3},  {"append", 1},   {"norm", 1},    {"move", 1},
+    {"gradient", 1}, {"large", 2}, {"scalings", 4}, {"models", 11}, {"errors", 4}};
 
 std::string LineOf(const std::string& group, uint64_t part, const std::vector<json>& configs) {
   char line[80];

@@ -1,7 +1,7 @@
-// A random valid call of the C API, all from one seed: config, positions or rows, tensors. Apart from
-// support/random_call.h, which grows with the library: hashes of two versions can be compared only if
-// both draw the same numbers for the same calls, so this draws what it always drew. Numbers stand in
-// place of the names of enumerators for the same reason.
+// A random valid call of the C API, all from one seed: config, positions or rows, tensors. Apart
+// from support/random_call.h, which grows with the library: hashes of two versions can be compared
+// only if both draw the same numbers for the same calls, so this draws what it always drew. Numbers
+// stand in place of the names of enumerators for the same reason.
 #ifndef LIBROPE_TESTS_BITS_CALL_H_
 #define LIBROPE_TESTS_BITS_CALL_H_
 
@@ -19,10 +19,10 @@
 
 namespace bits {
 
-inline constexpr int kF32 = 1, kBf16 = 3;                                // dtypes
-inline constexpr int kStrided = 4;                                       // layout
-inline constexpr int kPerAxis = 4;                                       // pairing
-inline constexpr uint32_t kFirstInfo = 64;  // rope_info before it had freq_heads
+inline constexpr int kBytes = 0, kF32 = 1, kBf16 = 3;  // dtypes; bytes: no numbers, but codes
+inline constexpr int kStrided = 4;                     // layout
+inline constexpr int kPerAxis = 4;                     // pairing
+inline constexpr uint32_t kFirstInfo = 64;             // rope_info before it had freq_heads
 inline constexpr int kSplit = 3, kFullHalves = 4, kFullInterleaved = 5;  // formats of rows
 inline constexpr int kIdsT = 3;  // the first kind of positions with ids
 
@@ -101,6 +101,7 @@ class Call {
     for (size_t n = 0; n < configs.size(); ++n) {
       rope_config& c = configs[n];
       c.theta *= 1 + 0.01 * static_cast<double>(n);
+      c.attention_factor *= 1 + factor_step_ * static_cast<double>(n);
       if (c.inv_freq != nullptr) {
         for (int i = 0; i < c.table_length; ++i)
           tables[n].push_back(c.inv_freq[i] * (1 - 0.01 * static_cast<double>(n)));
@@ -151,7 +152,7 @@ class Call {
 
   void HashBuffers(Hash* hash) {
     for (Buffer& b : buffers_) {
-      UnifyNans(b.dtype, &b.bytes);
+      if (b.dtype != kBytes) UnifyNans(b.dtype, &b.bytes);
       hash->Bytes(b.bytes.data(), b.bytes.size());
     }
   }
@@ -190,6 +191,7 @@ class Call {
   rope_cos_sin rows_;
   rope_context* context_ = nullptr;
   rope_info info_;
+  double factor_step_ = 0;  // by which attention factors grow from set to set
 
   struct Buffer {
     int dtype;
@@ -261,6 +263,96 @@ class Call {
       auto& bytes = buffers_[index].bytes;
       std::rotate(bytes.begin(), bytes.begin() + static_cast<int64_t>(by), bytes.end());
     }
+  }
+
+ protected:
+  template <class T>
+  const T* Keep(const std::vector<T>& values) {
+    auto bytes = std::make_unique<std::vector<char>>(values.size() * sizeof(T) + 1);
+    std::memcpy(bytes->data(), values.data(), values.size() * sizeof(T));
+    arrays_.push_back(std::move(bytes));
+    return reinterpret_cast<const T*>(arrays_.back()->data());
+  }
+
+  rope_positions MakePositions() {
+    Random& r = random_;
+    rope_positions p{};
+    const int64_t batch = args_.batch, tokens = args_.tokens;
+    p.kind = r.Pick(info_.axes == 1 ? 1 : kIdsT, 7);
+    if (batch == 1 && r.Sometimes(2)) {
+      p.sequences = r.Pick(1, 20);
+      std::vector<int32_t> cuts = {0, static_cast<int32_t>(tokens)};
+      for (int i = 1; i < p.sequences; ++i)
+        cuts.push_back(static_cast<int32_t>(r.Below(tokens + 1)));
+      std::sort(cuts.begin(), cuts.end());
+      p.cu_seqlens = Keep(cuts);
+    }
+    const int64_t sequences = p.sequences != 0 ? p.sequences : batch;
+    if (sets_ > 1) {
+      std::vector<int32_t> sets;
+      for (int64_t i = 0; i < sequences; ++i) sets.push_back(static_cast<int32_t>(r.Below(sets_)));
+      p.freq_sets = Keep(sets);
+    }
+    int64_t ids = 0;
+    switch (p.kind) {
+      case 1:
+        p.offset = config_.seq_len != 0 ? 3 : r.Of<int64_t>({0, 77, int64_t{1} << 40, -3});
+        return p;
+      case 2: ids = sequences; break;
+      case 3: ids = tokens; break;
+      case 4: ids = batch * tokens; break;
+      case 7:
+        p.stride_axis = r.Pick(0, 3);
+        p.stride_batch = r.Pick(0, 9);
+        p.stride_token = r.Pick(0, 2);
+        ids = 3 * info_.axes + 9 * batch + 2 * tokens;
+        break;
+      default: ids = info_.axes * batch * tokens;
+    }
+    const bool offsets = p.kind == 2, bounded = config_.seq_len != 0;
+    switch (r.Pick(0, offsets ? 1 : 2)) {
+      case 0: (offsets ? p.offsets_i32 : p.ids_i32) = Numbers<int32_t>(ids, 1); break;
+      case 1:
+        (offsets ? p.offsets_i64 : p.ids_i64) =
+            Numbers<int64_t>(ids, bounded ? 1 : r.Of({1, 1, 1000003}));
+        break;
+      default: {
+        std::vector<float> values;
+        for (int64_t i = 0; i < ids; ++i) {
+          values.push_back(static_cast<float>(Position()) *
+                           (bounded ? 1.0f : r.Of({1.0f, 0.37f, 1e-6f, 1e20f})));
+        }
+        if (!bounded && r.Sometimes(9)) values[0] = INFINITY;
+        p.ids_f32 = Keep(values);
+      }
+    }
+    return p;
+  }
+
+  rope_cos_sin MakeRows(bool write) {
+    Random& r = random_;
+    rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
+    rows.format = r.Pick(1, write ? 9 : 6);
+    rows.dtype = rows.format >= 8 ? kF32 : r.Pick(1, 3);
+    rows.pairs = info_.pairs;
+    rows.batch = write || r.Sometimes(2) ? args_.batch : 1;
+    const int64_t width = 2 * info_.pairs;
+    rows.stride_token = r.Sometimes(2) ? width + r.Pick(0, 5) : 0;
+    const auto count = static_cast<size_t>(args_.batch * args_.tokens * (width + 5));
+    const bool two =
+        rows.format == kSplit || rows.format == kFullHalves || rows.format == kFullInterleaved;
+    for (void** data : {&rows.data, &rows.sin}) {
+      if (data == &rows.sin && !two) continue;
+      Buffer& b = NewBuffer(rows.dtype, count);
+      if (!write && r.Sometimes(30)) {  // a NaN as the models' own code would give
+        const uint32_t nan = rows.dtype == kF32    ? 0x7fc00000u
+                             : rows.dtype == kBf16 ? 0x7fc0u
+                                                   : 0x7e00u;
+        std::memcpy(&b.bytes[0], &nan, static_cast<size_t>(SizeOf(rows.dtype)));
+      }
+      *data = b.bytes.data();
+    }
+    return rows;
   }
 
  private:
@@ -361,14 +453,6 @@ class Call {
   }
 
   template <class T>
-  const T* Keep(const std::vector<T>& values) {
-    auto bytes = std::make_unique<std::vector<char>>(values.size() * sizeof(T) + 1);
-    std::memcpy(bytes->data(), values.data(), values.size() * sizeof(T));
-    arrays_.push_back(std::move(bytes));
-    return reinterpret_cast<const T*>(arrays_.back()->data());
-  }
-
-  template <class T>
   const T* Numbers(int64_t count, int64_t times) {
     std::vector<T> values;
     for (int64_t i = 0; i < count; ++i) {
@@ -376,87 +460,6 @@ class Call {
           static_cast<T>(static_cast<uint64_t>(Position()) * static_cast<uint64_t>(times)));
     }
     return Keep(values);
-  }
-
-  rope_positions MakePositions() {
-    Random& r = random_;
-    rope_positions p{};
-    const int64_t batch = args_.batch, tokens = args_.tokens;
-    p.kind = r.Pick(info_.axes == 1 ? 1 : kIdsT, 7);
-    if (batch == 1 && r.Sometimes(2)) {
-      p.sequences = r.Pick(1, 20);
-      std::vector<int32_t> cuts = {0, static_cast<int32_t>(tokens)};
-      for (int i = 1; i < p.sequences; ++i)
-        cuts.push_back(static_cast<int32_t>(r.Below(tokens + 1)));
-      std::sort(cuts.begin(), cuts.end());
-      p.cu_seqlens = Keep(cuts);
-    }
-    const int64_t sequences = p.sequences != 0 ? p.sequences : batch;
-    if (sets_ > 1) {
-      std::vector<int32_t> sets;
-      for (int64_t i = 0; i < sequences; ++i) sets.push_back(static_cast<int32_t>(r.Below(sets_)));
-      p.freq_sets = Keep(sets);
-    }
-    int64_t ids = 0;
-    switch (p.kind) {
-      case 1:
-        p.offset = config_.seq_len != 0 ? 3 : r.Of<int64_t>({0, 77, int64_t{1} << 40, -3});
-        return p;
-      case 2: ids = sequences; break;
-      case 3: ids = tokens; break;
-      case 4: ids = batch * tokens; break;
-      case 7:
-        p.stride_axis = r.Pick(0, 3);
-        p.stride_batch = r.Pick(0, 9);
-        p.stride_token = r.Pick(0, 2);
-        ids = 3 * info_.axes + 9 * batch + 2 * tokens;
-        break;
-      default: ids = info_.axes * batch * tokens;
-    }
-    const bool offsets = p.kind == 2, bounded = config_.seq_len != 0;
-    switch (r.Pick(0, offsets ? 1 : 2)) {
-      case 0: (offsets ? p.offsets_i32 : p.ids_i32) = Numbers<int32_t>(ids, 1); break;
-      case 1:
-        (offsets ? p.offsets_i64 : p.ids_i64) =
-            Numbers<int64_t>(ids, bounded ? 1 : r.Of({1, 1, 1000003}));
-        break;
-      default: {
-        std::vector<float> values;
-        for (int64_t i = 0; i < ids; ++i) {
-          values.push_back(static_cast<float>(Position()) *
-                           (bounded ? 1.0f : r.Of({1.0f, 0.37f, 1e-6f, 1e20f})));
-        }
-        if (!bounded && r.Sometimes(9)) values[0] = INFINITY;
-        p.ids_f32 = Keep(values);
-      }
-    }
-    return p;
-  }
-
-  rope_cos_sin MakeRows(bool write) {
-    Random& r = random_;
-    rope_cos_sin rows = ROPE_INIT(rope_cos_sin);
-    rows.format = r.Pick(1, write ? 9 : 6);
-    rows.dtype = rows.format >= 8 ? kF32 : r.Pick(1, 3);
-    rows.pairs = info_.pairs;
-    rows.batch = write || r.Sometimes(2) ? args_.batch : 1;
-    const int64_t width = 2 * info_.pairs;
-    rows.stride_token = r.Sometimes(2) ? width + r.Pick(0, 5) : 0;
-    const auto count = static_cast<size_t>(args_.batch * args_.tokens * (width + 5));
-    const bool two =
-        rows.format == kSplit || rows.format == kFullHalves || rows.format == kFullInterleaved;
-    for (void** data : {&rows.data, &rows.sin}) {
-      if (data == &rows.sin && !two) continue;
-      Buffer& b = NewBuffer(rows.dtype, count);
-      if (!write && r.Sometimes(30)) {  // a NaN as the models' own code would give
-        const uint32_t nan = rows.dtype == kF32    ? 0x7fc00000u
-                             : rows.dtype == kBf16 ? 0x7fc0u
-                                                   : 0x7e00u;
-        std::memcpy(&b.bytes[0], &nan, static_cast<size_t>(SizeOf(rows.dtype)));
-      }
-      *data = b.bytes.data();
-    }
-    return rows;
   }
 
   Random random_;

@@ -113,16 +113,15 @@ TEST_P(GradientTest, RandomCallsHaveTheBitsOfTheReference) {
     batch_ = random.Pick(1, 2);
     tokens_ = random.Sometimes(3) ? random.Pick(1, 30) : random.Pick(1, 3);
     parts_ = random.Sometimes(4) ? 0 : random.Pick(1, 7);
-    const rope_cos_sin rows = MakeRows(&random);
+    rope_qk_args args = Args(batch_, tokens_);
+    args.operation = ROPE_OPERATION_BACKWARD;
+    MakeTurns(&random, &args);
     const std::vector<rope_dtype> dtypes = DtypesOf(config_.rounding);
     const auto dtype = [&] { return dtypes[random.Below(static_cast<int64_t>(dtypes.size()))]; };
     GradientSide q = MakeSide(&random, dtype(), true), k = MakeSide(&random, dtype(), true),
                  v = MakeSide(&random, random.Pick(1, kLastDtype), false);
-    rope_qk_args args = Args(batch_, tokens_);
-    args.operation = ROPE_OPERATION_BACKWARD;
     rope_fused fused = ROPE_INIT(rope_fused);
     args.fused = &fused;
-    args.cos_sin = &rows;
     args.q = q.in.tensor;
     args.k = k.in.tensor;
     fused.v = v.in.tensor;
@@ -138,8 +137,8 @@ TEST_P(GradientTest, RandomCallsHaveTheBitsOfTheReference) {
     const bool has_v = q.normed || k.normed || random.Sometimes(2);
     if (!has_v) args.fused = nullptr;  // gradients of repeated heads need none
     SCOPED_TRACE("case " + std::to_string(n) + " q: " + Describe(q) + " k: " + Describe(k) +
-                 " v: " + Describe(v) + " full " + std::to_string(full_) + " tokens " +
-                 std::to_string(tokens_));
+                 " v: " + Describe(v) + " full " + std::to_string(full_) + " positions " +
+                 std::to_string(args.positions.kind) + " tokens " + std::to_string(tokens_));
     const Memory before[] = {CopyOf(q.in), CopyOf(k.in), CopyOf(v.in)},
                  x_before[] = {CopyOf(q.x), CopyOf(k.x), CopyOf(v.x)};
     GradientSide* const sides[] = {&q, &k, &v};

@@ -150,17 +150,16 @@ TEST_P(NormTest, RandomCallsHaveTheBitsOfTheReference) {
     Configure(&random);
     batch_ = random.Pick(1, 2);
     tokens_ = random.Sometimes(3) ? random.Pick(1, 40) : random.Pick(1, 3);
-    const rope_cos_sin rows = MakeRows(&random);
+    rope_qk_args args = Args(batch_, tokens_);
+    MakeTurns(&random, &args);
     const std::vector<rope_dtype> dtypes = DtypesOf(config_.rounding);
     const auto dtype = [&] { return dtypes[random.Below(static_cast<int64_t>(dtypes.size()))]; };
     Side q = MakeSide(&random, dtype()), k = MakeSide(&random, dtype());
     const Memory q_before = CopyOf(q.in), k_before = CopyOf(k.in);
     const std::vector<char> q_image = q.in_place ? q.in.bytes : q.out.bytes,
                             k_image = k.in_place ? k.in.bytes : k.out.bytes;
-    rope_qk_args args = Args(batch_, tokens_);
     rope_fused fused = ROPE_INIT(rope_fused);
     args.fused = &fused;
-    args.cos_sin = &rows;
     args.q = q.in.tensor;
     args.k = k.in.tensor;
     if (!q.in_place) args.q_out = q.out.tensor;
@@ -168,7 +167,8 @@ TEST_P(NormTest, RandomCallsHaveTheBitsOfTheReference) {
     if (q.normed) fused.q_norm = &q.norm.norm;
     if (k.normed) fused.k_norm = &k.norm.norm;
     SCOPED_TRACE("case " + std::to_string(n) + " q: " + Describe(config_, q) +
-                 " k: " + Describe(config_, k) + " full " + std::to_string(full_));
+                 " k: " + Describe(config_, k) + " full " + std::to_string(full_) + " positions " +
+                 std::to_string(args.positions.kind));
     ASSERT_EQ(rope_apply_qk(context_.get(), &args), ROPE_OK) << rope_last_error();
     for (Side* side : {&q, &k}) {
       Memory* const out = side->in_place ? &side->in : &side->out;

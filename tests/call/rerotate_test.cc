@@ -87,7 +87,8 @@ Keys RandomKeys(rope_dtype dtype, int dim, Random* r) {
 // whose length is a times that of what was given, by `unit` of both of its members, of which the
 // rotation makes at most `unit` of the length of the result. Beside them are errors of cos and sin,
 // and of f32.
-void ExpectForward(const std::vector<rope_config>& sets, const Places& from, const Places& to) {
+void ExpectForwardOnTarget(const std::vector<rope_config>& sets, const Places& from,
+                           const Places& to) {
   Random r(5);
   const Context context = CreateSets(sets);
   const rope_config& config = sets[0];
@@ -122,6 +123,15 @@ void ExpectForward(const std::vector<rope_config>& sets, const Places& from, con
       differs |= moved[i] != want[i];
     }
     EXPECT_TRUE(differs) << "dtype " << dtype;  // one rounding more
+  }
+}
+
+void ExpectForward(const std::vector<rope_config>& sets, const Places& from, const Places& to) {
+  for (const cpu::Kernels* kernels : cpu::ListKernels()) {
+    const OnTarget target(kernels);
+    SCOPED_TRACE(kernels->target);
+    ExpectForwardOnTarget(sets, from, to);
+    if (::testing::Test::HasFatalFailure()) return;
   }
 }
 
@@ -364,7 +374,7 @@ TEST(Rerotate, HasTheBitsOfShiftWithinOneSetUnderExact) {
   }
 }
 
-// The other tests run on the best one of this CPU.
+// The kernel by itself, with a factor of its own.
 TEST(Rerotate, TurnsBackWithTheSameBitsOnEveryTarget) {
   const cpu::Kernels* const first = cpu::ListKernels().front();
   ASSERT_NE(first->turn_back, nullptr);

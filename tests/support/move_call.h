@@ -1,6 +1,7 @@
 // A random call that moves keys and values from slots to slots, and what memory must be after it:
-// gathered into plain tensors, turned there by rope_apply_qk, and copied by the slots' definition.
-// Everything lies in one buffer, so that what is written where no slot is shows as well.
+// gathered into plain tensors, turned there by rope_apply_qk, whose turn is that of
+// support/move_reference.h, and copied by the slots' definition. Everything lies in one buffer, so
+// that what is written where no slot is shows as well.
 #ifndef LIBROPE_TESTS_SUPPORT_MOVE_CALL_H_
 #define LIBROPE_TESTS_SUPPORT_MOVE_CALL_H_
 
@@ -15,6 +16,7 @@
 #include "support/cache_call.h"
 #include "support/elements.h"
 #include "support/handles.h"
+#include "support/move_reference.h"
 #include "support/random.h"
 #include "support/reference.h"
 
@@ -111,6 +113,7 @@ class MoveCall {
       plain.k_out = Tensor(turned.data(), wish_.dtype, heads);
       plain.k_out.head_dim = to->head_dim;
       EXPECT_OK(rope_apply_qk(context.get(), &plain));
+      ExpectTurnOfToken(context, plain, r_.Below(batch_ * tokens_));
       const int64_t span = config_.rotary_dim != 0 ? config_.rotary_dim : config_.head_dim;
       const int64_t dim = Width(*to);
       const bool whole = width == config_.head_dim && dim == config_.head_dim;
@@ -147,6 +150,28 @@ class MoveCall {
   bool HasCache() const { return cache_k_.heads != 0 || cache_v_.heads != 0; }
   bool HasFrom() const { return wish_.operation == ROPE_OPERATION_REROTATE; }
   int64_t HeadBytes() const { return config_.head_dim * 4; }
+
+  // One token of a call is looked at: its heads in k_out are those of k, turned.
+  void ExpectTurnOfToken(const Context& context, const rope_qk_args& call, int64_t i) const {
+    if (config_.frequency != nullptr || call.cos_sin != nullptr) return;
+    const int64_t size = SizeOf(wish_.dtype);
+    const auto span_of = [&](const rope_tensor& t, int64_t h) {
+      const int64_t first = Width(t) == config_.head_dim ? config_.rotary_offset : 0;
+      return static_cast<const char*>(t.data) + ((i * t.heads + h) * Width(t) + first) * size;
+    };
+    const bool turns = config_.scaling != ROPE_SCALING_NOPE;
+    std::vector<MoveRow> rows;
+    if (turns) rows = MoveReference(context, config_).RowsAt(call, i / tokens_, i % tokens_);
+    for (int h = 0; h < call.k.heads; ++h) {
+      const char *const before = span_of(call.k, h), *const after = span_of(call.k_out, h);
+      if (turns) {
+        ExpectTurned(config_, call.operation, wish_.dtype, rows, before, after);
+      } else {
+        const int64_t span = config_.rotary_dim != 0 ? config_.rotary_dim : config_.head_dim;
+        EXPECT_EQ(std::memcmp(before, after, static_cast<size_t>(span * size)), 0);
+      }
+    }
+  }
 
   void Scatter(const rope_tensor& to, bool to_slots, int64_t heads, const char* rows,
                int64_t head_bytes, int64_t first, int64_t bytes, Lines* want) const {

@@ -1,12 +1,14 @@
-// Random calls with norms: tensors with gaps, weights, and rows of the caller, whose bits are
-// known.
+// Random calls with norms: tensors with gaps, weights, and rows of cos and sin whose bits are
+// known: those of the caller, or of positions.
 #ifndef LIBROPE_TESTS_SUPPORT_NORM_CALL_H_
 #define LIBROPE_TESTS_SUPPORT_NORM_CALL_H_
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "librope/rope.h"
@@ -16,6 +18,7 @@
 #include "support/norm_reference.h"
 #include "support/random.h"
 #include "support/reference.h"
+#include "support/row_positions.h"
 #include "support/targets.h"
 
 namespace rope::testing {
@@ -117,7 +120,7 @@ struct TokenRow {
   bool by_channels;
 };
 
-// A context and rows, drawn at random.
+// A context and what turns its heads, drawn at random.
 class NormCalls : public TargetTest {
  protected:
   rope_config config_;
@@ -127,6 +130,8 @@ class NormCalls : public TargetTest {
   std::vector<TokenRow> rows_;
   std::vector<float> cos_, sin_;
   bool full_ = false;
+  rope_cos_sin table_{};
+  std::optional<RowPositions> positions_;
 
   void Configure(Random* random) {
     const int dim = random->Sometimes(2)   ? random->Of({64, 80, 96, 128, 256})
@@ -189,6 +194,41 @@ class NormCalls : public TargetTest {
     }
     return Rows(full_ ? ROPE_COS_SIN_FULL_HALVES : ROPE_COS_SIN_SPLIT, ROPE_DTYPE_F32, pairs,
                 batch_, cos_.data(), sin_.data());
+  }
+
+  // Rows of the caller in half of the calls, else positions, under an angle of their own. Of those
+  // rope_cos_sin_fill tells the rows, which other tests look at.
+  void MakeTurns(Random* random, rope_qk_args* args) {
+    if (random->Sometimes(2)) {
+      table_ = MakeRows(random);
+      args->cos_sin = &table_;
+      return;
+    }
+    config_.angle = random->Of({ROPE_ANGLE_FLOAT32, ROPE_ANGLE_EXACT});
+    if (!nope()) config_.attention_factor = random->Of({0.0, 0.8, 1.25});
+    context_ = Create(config_);
+    positions_.emplace(random, random->Pick(1, kLastPositionKind), batch_,
+                       static_cast<int32_t>(tokens_),
+                       batch_ == 1 && tokens_ > 1 && random->Sometimes(2), false);
+    args->positions = positions_->p;
+    full_ = false;
+    rows_.assign(static_cast<size_t>(batch_ * tokens_), TokenRow{});
+    if (nope()) return;
+    const int pairs = rotary_ / 2;
+    cos_.assign(rows_.size() * static_cast<size_t>(pairs), 0.0f);
+    sin_ = cos_;
+    const rope_cos_sin filled =
+        Rows(ROPE_COS_SIN_SPLIT, ROPE_DTYPE_F32, pairs, batch_, cos_.data(), sin_.data());
+    EXPECT_OK(
+        rope_cos_sin_fill(context_.get(), batch_, tokens_, &args->positions, &filled, nullptr));
+    for (size_t t = 0; t < rows_.size(); ++t) {
+      const auto of_token = [&](const std::vector<float>& values) {
+        const auto first = values.begin() + static_cast<std::ptrdiff_t>(t) * pairs;
+        return std::vector<float>(first, first + pairs);
+      };
+      rows_[t].cos0 = rows_[t].cos1 = of_token(cos_);
+      rows_[t].sin0 = rows_[t].sin1 = of_token(sin_);
+    }
   }
 
   void Fill(Random* random, const Memory& memory, int width) const {
