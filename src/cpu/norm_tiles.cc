@@ -24,7 +24,7 @@ constexpr int kQuarters = 4;  // of a head
 
 // What a tile has to know before its heads are written: inverse roots and means of its tokens'
 // heads, token after token. Heads that are normed together share theirs, which is there for as many
-// as are weighted at a time.
+// as are written at a time.
 struct Moments {
   alignas(64) float roots[kTileHeadsByWeights];
   alignas(64) float means[kTileHeadsByWeights];
@@ -172,8 +172,8 @@ void ForEachTile(const NormOf& of, const char* in, int64_t token, int count, con
     }
     for (tile.head = 0; tile.head < tensor.heads; tile.head += largest.heads) {
       tile.heads = std::min(largest.heads, tensor.heads - tile.head);
-      if (by_head) tile.moments = tile.heads;
       if (by_head) {
+        tile.moments = tile.heads;
         FindHeadMoments(of, in + HeadOffset(tensor.in_strides, 0, tile.token, tile.head), tile,
                         moments.roots, moments.means);
       }
@@ -345,14 +345,14 @@ void NormChannels(const NormOf& of, const ChannelPart& part, const TileHeads& ti
 }
 
 // apply(tile, heads) for the heads of all tiles, as they are written, of which read(first, count)
-// makes the weights before: once where all share them, else of at most `most` heads, and a few.
+// makes the weights before: once where all share them, else of at most `most` heads.
 template <class Read, class Apply>
 void ForEachWeights(const NormOf& of, const char* in, const WrittenRuns& out, int64_t token,
                     int most, const Read& read, const Apply& apply) {
   const bool shared = of.norm.weight_stride == 0, by_head = of.norm.span == ROPE_NORM_SPAN_HEAD;
   if (shared) read(0, 1);
   ForEachTile(of, in, token, out.Tokens(), [&](const Tile& tile, const Moments& moments) {
-    const int step = shared ? tile.heads : std::min(most, kWeightedHeads);
+    const int step = shared ? tile.heads : by_head ? most : std::min(most, kWeightedHeads);
     for (int32_t skipped = 0; skipped < tile.heads; skipped += step) {
       const int32_t head = tile.head + skipped, heads = std::min(step, tile.heads - skipped);
       if (!shared) read(head, heads);
