@@ -182,6 +182,11 @@ void ForEachTile(const NormOf& of, const char* in, int64_t token, int count, con
   }
 }
 
+// The weights or biases of a norm from a channel of a head on.
+const char* ValuesAt(const Norm& norm, const char* first, int32_t head, int channel) {
+  return first + head * norm.weight_stride + channel * ElementSize(norm.weight_dtype);
+}
+
 // Of channels of a head in f32, in their order.
 void WidenWeights(const NormOf& of, int32_t head, int channel, int count, float* to) {
   const Norm& norm = of.norm;
@@ -189,22 +194,19 @@ void WidenWeights(const NormOf& of, int32_t head, int channel, int count, float*
     std::fill_n(to, count, 1.0f);
     return;
   }
-  of.kernels.widen_weights[norm.weight_dtype - 1](
-      norm.weight + head * norm.weight_stride + channel * ElementSize(norm.weight_dtype), count,
-      norm.rule.one_plus, to);
+  of.kernels.widen_weights[norm.weight_dtype - 1](ValuesAt(norm, norm.weight, head, channel), count,
+                                                  norm.rule.one_plus, to);
 }
 // bf16, in the order of RowOrder::kEvenOdd.
 void WidenEvenOdd(const NormOf& of, int32_t head, int channel, int count, float* to) {
   const Norm& norm = of.norm;
-  of.kernels.widen_even_odd(
-      norm.weight + head * norm.weight_stride + channel * ElementSize(norm.weight_dtype), count,
-      norm.rule.one_plus, to);
+  of.kernels.widen_even_odd(ValuesAt(norm, norm.weight, head, channel), count, norm.rule.one_plus,
+                            to);
 }
 void WidenBiases(const NormOf& of, int32_t head, int channel, int count, float* to) {
   const Norm& norm = of.norm;
-  of.kernels.widen_weights[norm.weight_dtype - 1](
-      norm.bias + head * norm.weight_stride + channel * ElementSize(norm.weight_dtype), count,
-      false, to);
+  of.kernels.widen_weights[norm.weight_dtype - 1](ValuesAt(norm, norm.bias, head, channel), count,
+                                                  false, to);
 }
 
 // widen(of, head, channel, count, to) for all channels of `heads` heads, which lie behind each
@@ -273,15 +275,12 @@ void OrderSpan(const NormOf& of, const OnePass& pass, const float* natural, floa
 HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, const OrderedPlaces& places,
                                int32_t head, int32_t heads, OrderedWeights* ordered) {
   ChannelValues widened;
-  const bool sorted = pass.row_order == RowOrder::kEvenOdd;
-  const bool at_once = places.whole && sorted && of.norm.weight_dtype == ROPE_DTYPE_BF16 &&
+  const bool even_odd = pass.row_order == RowOrder::kEvenOdd;
+  const bool at_once = places.whole && even_odd && of.norm.weight_dtype == ROPE_DTYPE_BF16 &&
                        of.norm.weight != nullptr;
-  if (at_once) {
-    WidenHeads(of, head, heads, WidenEvenOdd, ordered->memory.values);
-  } else {
-    WidenHeads(of, head, heads, WidenWeights,
-               places.whole && !sorted ? ordered->memory.values : widened.values);
-  }
+  const bool sorts = even_odd && !at_once;
+  WidenHeads(of, head, heads, at_once ? WidenEvenOdd : WidenWeights,
+             places.whole && !sorts ? ordered->memory.values : widened.values);
   const int channels = of.norm.channels, span = of.context.rotary_dim,
             before = of.tensor.in_span / ElementSize(of.tensor.dtype);
   float* first = ordered->memory.values;
@@ -290,7 +289,7 @@ HWY_NOINLINE void OrderWeights(const NormOf& of, const OnePass& pass, const Orde
   ordered->before = first + places.rest;
   ordered->behind = ordered->before + before;
   if (places.whole) {
-    if (sorted && !at_once) {
+    if (sorts) {
       Segment all = {};
       all.pairs = heads * channels / 2;
       of.kernels.order_row(pass.row_order, &all, 1, first, first + all.pairs, widened.values,
@@ -352,7 +351,7 @@ void ForEachWeights(const NormOf& of, const char* in, const WrittenRuns& out, in
   const bool shared = of.norm.weight_stride == 0, by_head = of.norm.span == ROPE_NORM_SPAN_HEAD;
   if (shared) read(0, 1);
   ForEachTile(of, in, token, out.Tokens(), [&](const Tile& tile, const Moments& moments) {
-    const int step = shared ? tile.heads : by_head ? most : std::min(most, kWeightedHeads);
+    const int step = shared ? tile.heads : std::min(most, tile.moments);
     for (int32_t skipped = 0; skipped < tile.heads; skipped += step) {
       const int32_t head = tile.head + skipped, heads = std::min(step, tile.heads - skipped);
       if (!shared) read(head, heads);

@@ -29,21 +29,11 @@ struct Case {
   std::vector<int64_t> ends;    // positions of each set are below
 };
 
-const std::vector<double>& NarrowFactors() {
-  static const std::vector<double> kNarrow = [] {
-    std::vector<double> narrow;
-    for (int i = 0; i < 32; ++i) narrow.push_back(1 + 0.01 * i);
-    return narrow;
-  }();
-  return kNarrow;
-}
-const std::vector<double>& WideFactors() {
-  static const std::vector<double> kWide = [] {
-    std::vector<double> wide;
-    for (int i = 0; i < 32; ++i) wide.push_back(1 + 2.0 * i);
-    return wide;
-  }();
-  return kWide;
+// Of 32 pairs, each larger by so much than the one before.
+std::vector<double> Growing(double by) {
+  std::vector<double> factors;
+  for (int i = 0; i < 32; ++i) factors.push_back(1 + by * i);
+  return factors;
 }
 
 rope_config Yarn(double factor) {
@@ -55,11 +45,12 @@ rope_config Yarn(double factor) {
 }
 
 rope_config LongRope(int64_t seq_len) {
+  static const std::vector<double> kNarrow = Growing(0.01), kWide = Growing(2);
   rope_config config = Config(64);
   config.scaling = ROPE_SCALING_LONGROPE;
   config.table_length = 32;
-  config.short_factor = NarrowFactors().data();
-  config.long_factor = WideFactors().data();
+  config.short_factor = kNarrow.data();
+  config.long_factor = kWide.data();
   config.original_max_position_embeddings = 4096;
   config.factor = 32;
   config.seq_len = seq_len;

@@ -61,8 +61,11 @@ inline Times TimesOf(const rope_norm& norm, const NormedHeads& of, bool converte
   if (narrow && norm.rounding == ROPE_NORM_ROUNDING_FLOAT32) return kOnce;
   const bool plain = norm.kind < ROPE_NORM_KIND_LAYER && norm.order == ROPE_NORM_ORDER_BEFORE &&
                      of.config.rounding == ROPE_ROUNDING_FLOAT32;
+  // Weights of each head are in the order of f32's rows where heads turn whole, without padding.
+  const bool whole = (of.config.rotary_dim == 0 || of.config.rotary_dim == of.width) &&
+                     of.width % 32 == 0 && of.config.pairing <= ROPE_PAIRING_INTERLEAVED;
   const bool one_pass = narrow ? of.dtype == ROPE_DTYPE_BF16 && HaveVectors(ContextOf(of.config))
-                               : norm.weight_stride_head == 0;
+                               : norm.weight_stride_head == 0 || whole;
   return plain && one_pass ? kOnce : kTwoPasses;
 }
 
