@@ -73,7 +73,7 @@ void CopyCodes(const StagedHeads& staged, int32_t tokens);
 // 6 KiB: heads of f32; or of 16 bits, as many as fit behind themselves in f32, if they come to
 // that.
 struct StageBuffer {
-  static constexpr int kFloats = 1536, kNarrow = kFloats * 2 / 3;
+  static constexpr int kFloats = 1536, kNarrow = kFloats * 2 / 3, kBytes = kFloats * 4;
   static_assert(kNarrow >= kMaxHeadDim);
   alignas(64) float wide[kFloats];
 };

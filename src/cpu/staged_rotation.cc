@@ -1,8 +1,12 @@
 #include "cpu/staged_rotation.h"
 
+#include <hwy/base.h>
 #include <hwy/cache_control.h>
 
+#include <algorithm>
+
 #include "cpu/channel_heads.h"
+#include "cpu/norm_tiles.h"
 #include "cpu/staged.h"
 #include "math/element.h"
 #include "math/rotate.h"
@@ -49,6 +53,9 @@ void ForEachStaged(const Job& job, int n, int64_t batch, int64_t token, int coun
     }
     run(first, staged, piece.count);
   });
+}
+
+void FlushOutput(const Job& job, int n) {
   if (job.streams[n]) hwy::FlushStream();
 }
 
@@ -78,6 +85,7 @@ void ConvertInStages(const Job& job, int n, int64_t batch, int64_t first, int co
     if (KeepsCodes(staged)) return CopyCodes(staged, tokens);
     Convert(staged, tokens);
   });
+  FlushOutput(job, n);
 }
 
 namespace {
@@ -100,8 +108,64 @@ Block BlockInCache(const rope_context& context, const OrderedRows& rows) {
   return block;
 }
 
+// Whether a norm and the rotation are one pass, from where heads are read into a buffer, as nothing
+// comes between them that rounds otherwise. What their kernel takes for each call then is taken for
+// the tokens of several slots, which stages see one by one. Only heads that are normed singly, by
+// weights that they share, may be more than the buffer holds.
+bool NormsAsItTurns(const Job& job, int n) {
+  const Norm* const norm = job.fused->norms[n];
+  if (norm == nullptr) return false;
+  const Tensor& t = job.tensors[n];
+  const Stage stage = StageOf(job.plan, n);
+  const bool apart = norm->span == ROPE_NORM_SPAN_HEAD && norm->weight_stride == 0;
+  return stage.turned == t.dtype &&
+         (apart || t.heads * BytesOf(t.dtype, norm->channels) <= StageBuffer::kBytes) &&
+         TakesOnePass(job.course.kernels, job.course.order, *job.plan.context, *norm, t.dtype);
+}
+
+HWY_NOINLINE void NormAndRotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
+                                      int64_t first, int i, int count) {
+  const rope_context& context = *job.plan.context;
+  const Tensor& t = job.tensors[n];
+  const Norm& norm = *job.fused->norms[n];
+  const Kernels::Rotation& rotation =
+      job.course.kernels.normed_rotations[t.dtype - 1][RoundingOf(norm, t.dtype)][job.course.order];
+  const OnePass pass = {job.course.order, rotation.order, rotation.rotate,
+                        WritesRest(context, norm, t)};
+  StageBuffer buffer;
+  char* const turned = reinterpret_cast<char*>(buffer.wide);
+  const int64_t head_bytes = BytesOf(t.dtype, norm.channels);
+  const auto most = static_cast<int32_t>(StageBuffer::kBytes / head_bytes);
+  Tensor part = t;  // some heads
+  part.in_span = part.out_span = LoadsRest(job.plan, n) ? t.in_span : 0;
+  const NormOf of = {job.course.kernels, context, norm, part};
+  Block block = BlockInCache(context, rows);
+  block.tensor = &part;
+  for (const int end = i + count; i < end; i += block.tokens) {
+    block.tokens = std::min(std::max(most / t.heads, 1), end - i);
+    block.cos = rows.cos + i * rows.stride;
+    block.sin = rows.sin + i * rows.stride;
+    const WrittenRun run = {0, block.tokens, turned};
+    for (int32_t head = 0; head < t.heads; head += part.heads) {
+      part.heads = std::min(most, t.heads - head);
+      part.out_strides = {0, head_bytes * part.heads, head_bytes};
+      block.in = t.in + HeadOffset(t.in_strides, batch, first + i, head) + t.in_span;
+      NormAndRotate(of, pass, block, {&run, 1}, TokenNumber(job, batch, first + i));
+      ForEachStaged(job, n, batch, first + i, block.tokens,
+                    [&](int64_t token, const StagedHeads& staged, int tokens) {
+                      char* const heads = turned + (token - first - i) * part.out_strides.token;
+                      StorePart(staged, {0, tokens, head, part.heads, heads, heads,
+                                         reinterpret_cast<float*>(heads)});
+                    });
+    }
+  }
+}
+
 void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                   int i, int count, int64_t last) {
+  if (NormsAsItTurns(job, n)) {
+    return NormAndRotateByRows(job, n, rows, batch, first, i, count);
+  }
   const rope_context& context = *job.plan.context;
   const Tensor& t = job.tensors[n];
   const bool reads = job.course.reads[n];
@@ -184,7 +248,8 @@ void RotateTokenInStages(const Course& course, const Plan& plan, int n, const Te
 void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                     int i, int count, int64_t last) {
   if (!job.fused->Decodes(n) || MovesChannels(job.course.order)) {
-    return RotateByRows(job, n, rows, batch, first, i, count, last);
+    RotateByRows(job, n, rows, batch, first, i, count, last);
+    return FlushOutput(job, n);
   }
   // Codes of tokens that do not turn stay: coded again and again, their scales would drift.
   const int values = RowValues(job.course.rotations[n]->order, job.plan.context->pairs);
@@ -199,6 +264,7 @@ void RotateInStages(const Job& job, int n, const OrderedRows& rows, int64_t batc
     }
     i += alike;
   }
+  FlushOutput(job, n);
 }
 
 void RotateByChannelsInStages(const Job& job, int n, const ChannelRow& row, int64_t batch,
@@ -212,6 +278,7 @@ void RotateByChannelsInStages(const Job& job, int n, const ChannelRow& row, int6
     });
   };
   ForEachStaged(job, n, batch, token, 1, rotate_piece);
+  FlushOutput(job, n);
 }
 
 }  // namespace rope::cpu
