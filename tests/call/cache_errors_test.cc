@@ -114,6 +114,8 @@ rope_qk_data Detach(All* a) {
   data.v_out = take(&a->fused.v_out);
   data.cache_k = take(&a->cache.k);
   data.cache_v = take(&a->cache.v);
+  data.rest = take(&a->fused.rest);
+  data.rest_out = take(&a->fused.rest_out);
   return data;
 }
 

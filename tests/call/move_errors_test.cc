@@ -78,6 +78,14 @@ void InCodes(All* a) {
 }
 
 const Bad kBad[] = {
+    {"dropped, of a CPU, which refuses such slots",
+     [](All* a) { a->cache.dropped = reinterpret_cast<uint32_t*>(a->starts); },
+     kInvalid,
+     {"args->fused->cache->dropped must be NULL in a "}},
+    {"dropped of the source",
+     [](All* a) { a->source.dropped = reinterpret_cast<uint32_t*>(a->starts); },
+     kInvalid,
+     {"args->fused->source->dropped must be NULL in a "}},
     // from_positions.
     {"none",
      [](All* a) { a->fused.from_positions = nullptr; },

@@ -38,7 +38,7 @@ class GradientCases : public GradientCalls {
 
   std::vector<double> frequency_;
   int refused_ = 0, made_ = 0, several_ = 0, apart_ = 0, sets_ = 0, repeated_ = 0, beside_ = 0,
-      added_ = 0, together_ = 0, empty_ = 0, long_ = 0;
+      added_ = 0, together_ = 0, means_in_f32_ = 0, empty_ = 0, long_ = 0;
 };
 
 inline std::vector<rope_config> GradientCases::MakeConfigs(bool heads_apart, int sets,
@@ -141,6 +141,7 @@ inline void GradientCases::RunCase(uint64_t seed, Machine* machine) {
     plain += !has_gradient;
     added_ += side.repeats > 1;
     together_ += side.normed && n.span == ROPE_NORM_SPAN_ALL_HEADS && side.x.tensor.heads > 32;
+    means_in_f32_ += side.normed && side.mean_in_f32;
     empty_ += side.normed && n.grad_parts > batch_ * tokens_;
     return side;
   };

@@ -47,8 +47,8 @@ TEST_P(StagedGradients, EqualTheCpuByteForByte) {
     SCOPED_TRACE("seed " + std::to_string(n));
     RunCase(static_cast<uint64_t>(n), &walker_);
   }
-  for (const int count :
-       {several_, apart_, sets_, repeated_, beside_, added_, together_, empty_, long_, refused_}) {
+  for (const int count : {several_, apart_, sets_, repeated_, beside_, added_, together_,
+                          means_in_f32_, empty_, long_, refused_}) {
     EXPECT_GT(count, 1);
   }
   EXPECT_GT(made_, kCases / 2);

@@ -94,6 +94,10 @@ inline rope_tensor Rest() {
   rest.head_dim = 4;
   return rest;
 }
+inline void CopyRest(All* a) {  // to memory of its own
+  a->fused.rest = a->fused.rest_out = Rest();
+  a->fused.rest_out.data = memory + 3840;
+}
 
 inline const Bad kBad[] = {
     // The structs.
@@ -150,6 +154,41 @@ inline const Bad kBad[] = {
      [](All* a) { a->fused.rest_out = Rest(); },
      kInvalid,
      {"args->fused->rest_out is set, but args->fused->rest is absent"}},
+    {"rest_out of another width",
+     [](All* a) {
+       CopyRest(a);
+       a->fused.rest_out.head_dim = 2;
+     },
+     kInvalid,
+     {"args->fused->rest_out.head_dim (2) must be that of args->fused->rest (4)"}},
+    {"rest_out with heads that are no multiple",
+     [](All* a) {
+       CopyRest(a);
+       a->fused.rest_out.heads = 3;
+     },
+     kInvalid,
+     {"args->fused->rest_out.heads (3) must be a multiple of those of args->fused->rest (2)"}},
+    {"rest with a scale",
+     [](All* a) {
+       CopyRest(a);
+       a->fused.rest.scale = reinterpret_cast<const rope_scale*>(memory);
+     },
+     kInvalid,
+     {"args->fused->rest.scale (0x", "must be NULL with dtype (ROPE_DTYPE_F32)"}},
+    {"rest_out with a scale, but not of 8 bits",
+     [](All* a) {
+       CopyRest(a);
+       a->fused.rest_out.scale = reinterpret_cast<const rope_scale*>(memory);
+     },
+     kInvalid,
+     {"args->fused->rest_out.scale (0x", "must be NULL with dtype (ROPE_DTYPE_F32)"}},
+    {"rest_out of 8 bits without a scale",
+     [](All* a) {
+       CopyRest(a);
+       a->fused.rest_out.dtype = ROPE_DTYPE_I8;
+     },
+     kInvalid,
+     {"args->fused->rest_out.scale (NULL) is required by its dtype (ROPE_DTYPE_I8)"}},
     // Sizes of the cache.
     {"pages", [](All* a) { a->cache.pages = 0; }, kInvalid, {"cache->pages (0)", "required"}},
     {"pages negative", [](All* a) { a->cache.pages = -1; }, kInvalid, {"cache->pages (-1)"}},
@@ -320,6 +359,49 @@ inline const Bad kBad[] = {
      },
      kInvalid,
      {"args->fused->v_out", "strides let heads"}},
+    {"rest_out over rest, and not it",
+     [](All* a) {
+       CopyRest(a);
+       a->fused.rest_out.data = memory + 3584 + 4;
+     },
+     kInvalid,
+     {"args->fused->rest_out overlaps args->fused->rest", "must be exactly it or disjoint from it"}},
+    {"rest, written, over q",
+     [](All* a) {
+       a->fused.rest = Rest();
+       a->fused.rest.data = a->args.q.data;
+       a->fused.rest_out = a->fused.rest;
+     },
+     kInvalid,
+     {"args->fused->rest overlaps args->q"}},
+    {"rest_out over q",
+     [](All* a) {
+       CopyRest(a);
+       a->fused.rest_out.data = a->args.q.data;
+     },
+     kInvalid,
+     {"args->fused->rest_out overlaps args->q"}},
+    {"rest over cache->v",
+     [](All* a) {
+       CopyRest(a);
+       a->fused.rest.data = a->cache.v.data;
+     },
+     kInvalid,
+     {"args->fused->rest overlaps args->fused->cache->v"}},
+    {"rest_out over cache->k",
+     [](All* a) {
+       CopyRest(a);
+       a->fused.rest_out.data = a->cache.k.data;
+     },
+     kInvalid,
+     {"args->fused->rest_out overlaps args->fused->cache->k"}},
+    {"rest_out overlaps itself",
+     [](All* a) {
+       CopyRest(a);
+       SetStrides(&a->fused.rest_out, 0, 3, 4);
+     },
+     kInvalid,
+     {"args->fused->rest_out", "strides let heads"}},
     // Slots.
     {"kind missing", [](All* a) { a->cache.kind = 0; }, kInvalid, {"cache->kind (0)", "required"}},
     {"kind unknown",
@@ -361,6 +443,10 @@ inline const Bad kBad[] = {
      },
      kInvalid,
      {"slots_i32[0] (2147483647)", "below 8"}},
+    {"dropped, of a CPU, which refuses such slots",
+     [](All* a) { a->cache.dropped = reinterpret_cast<uint32_t*>(a->slots32); },
+     kInvalid,
+     {"args->fused->cache->dropped must be NULL in a "}},
     {"starts of MAPPED",
      [](All* a) { a->cache.starts = a->starts; },
      kInvalid,

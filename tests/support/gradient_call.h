@@ -18,6 +18,7 @@ namespace rope::testing {
 struct GradientSide {
   Memory in, x, out;
   bool in_place = true, normed = false;
+  bool mean_in_f32 = false;  // 16 bits that turn, by a LayerNorm of each head that rounds nothing
   int repeats = 1;
   int in_width = 0, out_width = 0;
   Weighted norm;
@@ -71,9 +72,13 @@ class GradientCalls : public NormCalls {
     }
     const bool rounds =
         config_.rounding == ROPE_ROUNDING_EAGER || config_.rounding == ROPE_ROUNDING_NATIVE;
-    if (turns && SizeOf(dtype) == 2 && !nope() && n.rounding == ROPE_NORM_ROUNDING_FLOAT32 &&
-        (rounds || n.kind >= ROPE_NORM_KIND_LAYER)) {
-      n.rounding = random->Pick(1, 2);
+    if (turns && SizeOf(dtype) == 2 && !nope() && n.rounding == ROPE_NORM_ROUNDING_FLOAT32) {
+      const bool has_mean = n.kind >= ROPE_NORM_KIND_LAYER;
+      if (rounds || (has_mean && n.span == ROPE_NORM_SPAN_ALL_HEADS)) {
+        n.rounding = random->Pick(1, 2);
+      } else {
+        side.mean_in_f32 = has_mean;
+      }
     }
     if (parts_ == 0) return side;
     const int rows = n.weight_stride_head != 0 ? heads : 1;
