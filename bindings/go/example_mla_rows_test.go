@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"log"
 	"math"
+	"slices"
 
 	rope "github.com/librope/librope/bindings/go"
 )
 
 // The cache of DeepSeek V3.2 in the rows of FlashMLA, 656 bytes for each token: 512 channels of the latent in E4M3, in
-// four groups with a scale each, and the 64 channels of the key, which turn, in bfloat16. One call writes them, and
-// another reads them back as float32. What it reads is what the bytes say, and that is compared with the latents, and
-// with keys that are turned here.
+// four groups with a scale each, and the 64 channels of the key, which turn, in bfloat16. One call writes them, and puts
+// queries together: channels that are absorbed into the latent (the rest) beside those that turn. Another reads the rows
+// back as float32. What it reads is what the bytes say, and that is compared with the latents, and with keys that are
+// turned here, as are the queries.
 func Example_mlaRows() {
 	const latent, span, group, rowBytes, pages, pageSize, tokens, first = 512, 64, 128, 656, 2, 64, 3, 1000
+	const width, qHeads = latent + span, 4
 	ctx, err := rope.New(rope.Config{HeadDim: span, Theta: 10000, Pairing: rope.PairingInterleaved})
 	if err != nil {
 		log.Fatal(err)
@@ -26,13 +29,21 @@ func Example_mlaRows() {
 	}
 	defer asIs.Close()
 
-	// What the projection gives for each token: a latent, and a key beside it.
-	numbers := make([]rope.BFloat16, tokens*(latent+span))
-	for i := range numbers {
-		numbers[i] = rope.BFloat16FromFloat32(float32(math.Sin(0.37*float64(i)) * math.Exp2(float64(-i%7))))
+	// What projections give for each token: a latent, and a key beside it; q, and what is absorbed, by a product for each
+	// head, [heads, tokens, latent].
+	projection := func(step float64, count int) []rope.BFloat16 {
+		x := make([]rope.BFloat16, count)
+		for i := range x {
+			x[i] = rope.BFloat16FromFloat32(float32(math.Sin(step*float64(i)) * math.Exp2(float64(-i%7))))
+		}
+		return x
 	}
-	given := rope.Strides{Token: latent + span}
+	numbers := projection(0.37, tokens*width)
+	given := rope.Strides{Token: width}
 	k, v := rope.Strided(numbers[latent:], 1, given), rope.Strided(numbers, 1, given)
+	q, absorbed := projection(0.3, tokens*qHeads*span), projection(0.4, tokens*qHeads*latent)
+	queries := make([]rope.BFloat16, tokens*qHeads*width)
+	query := rope.Strides{Token: qHeads * width, Head: width}
 
 	// One memory, whose parts are slices of their own types.
 	memory := make([]float32, pages*pageSize*rowBytes/4)
@@ -59,7 +70,15 @@ func Example_mlaRows() {
 	}
 	slots := []int64{70, 3, 71}
 	step := rope.Step{Batch: 1, Tokens: tokens, Positions: rope.Offset(first), Slots: rope.MappedSlots(slots)}
-	if err := rope.Append(ctx, rope.Tensor[rope.BFloat16]{}, k, v, cache, step); err != nil {
+	call := rope.Call{
+		Q: rope.BSHD(q, qHeads).Any(), QOut: rope.Strided(queries[latent:], qHeads, query).Any(),
+		Rest:    rope.BHSD(absorbed, qHeads).Any().WithHeadDim(latent),
+		RestOut: rope.Strided(queries, qHeads, query).Any().WithHeadDim(latent),
+		K:       k.Any(), V: v.Any().WithHeadDim(latent),
+		Cache: &rope.Cache{K: cache.K.Any(), V: cache.V.Any().WithHeadDim(latent).WithScale(cache.VScale),
+			Pages: pages, PageSize: pageSize},
+	}
+	if err := rope.Apply(ctx, call, step); err != nil {
 		log.Fatal(err)
 	}
 
@@ -76,32 +95,43 @@ func Example_mlaRows() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	same, ofLatents, ofKeys := true, 0.0, 0.0
+	// By how much of a pair channels are off those of x, turned.
+	offTurned := func(x []rope.BFloat16, token int, got func(int) float64) (off float64) {
+		for c := 0; c < span; c += 2 {
+			sin, cos := math.Sincos((first + float64(token)) * math.Pow(10000, -float64(c)/span))
+			x0, x1 := float64(x[c].Float32()), float64(x[c+1].Float32())
+			of0, of1 := got(c)-(x0*cos-x1*sin), got(c+1)-(x1*cos+x0*sin)
+			off = max(off, math.Hypot(of0, of1)/math.Hypot(x0, x1))
+		}
+		return off
+	}
+	same, ofLatents, ofKeys, ofQueries := true, 0.0, 0.0, 0.0
 	for token, slot := range slots {
 		row := bytes[slot*rowBytes:][:rowBytes]
 		for c := range latent {
 			scale := math.Float32frombits(binary.NativeEndian.Uint32(row[latent+c/group*4:]))
-			got, x := float64(read.V.Data[token*latent+c]), float64(numbers[token*(latent+span)+c].Float32())
+			got, x := float64(read.V.Data[token*latent+c]), float64(numbers[token*width+c].Float32())
 			same = same && got == e4m3(rope.F8E4M3(row[c]))*float64(scale)
 			ofLatents = max(ofLatents, math.Abs(got-x)/(math.Abs(x)+float64(scale)/64)) // codes below 1/64 are equidistant
 		}
-		for i := range span / 2 {
-			sin, cos := math.Sincos((first + float64(token)) * math.Pow(10000, -2*float64(i)/span))
-			at := token*(latent+span) + latent + 2*i
-			x0, x1 := float64(numbers[at].Float32()), float64(numbers[at+1].Float32())
-			for c, want := range [2]float64{x0*cos - x1*sin, x1*cos + x0*sin} {
-				got := float64(read.K.Data[token*span+2*i+c])
-				bits := binary.NativeEndian.Uint16(row[latent+latent/group*4+2*(2*i+c):])
-				same = same && got == float64(rope.BFloat16(bits).Float32())
-				ofKeys = max(ofKeys, math.Abs(got-want)/math.Hypot(x0, x1))
-			}
+		key := func(c int) float64 { return float64(read.K.Data[token*span+c]) }
+		for c := range span {
+			bits := binary.NativeEndian.Uint16(row[latent+latent/group*4+2*c:])
+			same = same && key(c) == float64(rope.BFloat16(bits).Float32())
+		}
+		ofKeys = max(ofKeys, offTurned(numbers[token*width+latent:], token, key))
+		for h := range qHeads {
+			made, rest := queries[(token*qHeads+h)*width:][:width], absorbed[(h*tokens+token)*latent:][:latent]
+			same = same && slices.Equal(made[:latent], rest)
+			turned := func(c int) float64 { return float64(made[latent+c].Float32()) }
+			ofQueries = max(ofQueries, offTurned(q[(token*qHeads+h)*span:], token, turned))
 		}
 	}
-	fmt.Println("read back is what the bytes say:", same)
+	fmt.Println("read back is what the bytes say, and the rest is as it was:", same)
 	fmt.Println("latents within 1/16 of their value:", ofLatents <= 1.0/16)
-	fmt.Println("keys within the rounding of their pair:", ofKeys <= 1.0/256+1e-4)
+	fmt.Println("keys and queries within the rounding of their pair:", max(ofKeys, ofQueries) <= 1.0/256+1e-4)
 	// Output:
-	// read back is what the bytes say: true
+	// read back is what the bytes say, and the rest is as it was: true
 	// latents within 1/16 of their value: true
-	// keys within the rounding of their pair: true
+	// keys and queries within the rounding of their pair: true
 }

@@ -73,3 +73,33 @@ func Example_norms() {
 	fmt.Println("one call has the bits of two:", same)
 	// Output: one call has the bits of two: true
 }
+
+// OLMo 2 norms the heads of a token together, with weights of its own for each of them. One call does that, and turns
+// them; the same in float64, at a position where nothing turns.
+func Example_normOfAllHeads() {
+	ctx, err := rope.New(rope.Config{HeadDim: dim, Theta: 500000, Pairing: rope.PairingHalves})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer ctx.Close()
+	q, weight := projected(0, 0, 0, 0, qHeads), projected(0, 0, 0, 3, qHeads) // both [heads, head_dim]
+	for i := range q {
+		q[i] *= float32(1 + i/dim) // so that heads differ in size
+	}
+	given := slices.Clone(q)
+	norm := &rope.Norm{Kind: rope.NormKindRMS, Eps: 1e-6, Weight: rope.ArrayOf(weight), Span: rope.NormSpanAllHeads}
+	step := rope.Step{Batch: 1, Tokens: 1, Positions: rope.Offset(0), Norms: &rope.Norms{Q: norm}}
+	if err := rope.ApplyQK(ctx, rope.BSHD(q, qHeads), rope.Tensor[float32]{}, step); err != nil {
+		log.Fatal(err)
+	}
+	squares, off := 0.0, 0.0
+	for _, x := range given {
+		squares += float64(x) * float64(x)
+	}
+	for i, x := range given {
+		want := float64(x) / math.Sqrt(squares/float64(len(given))+1e-6) * float64(weight[i])
+		off = max(off, math.Abs(float64(q[i])-want))
+	}
+	fmt.Println("the norm of all heads:", off < 1e-5)
+	// Output: the norm of all heads: true
+}

@@ -7,8 +7,8 @@ use common::{Number, Random, refused};
 use librope::half::{bf16, f16};
 use librope::{
     CacheShape, Call, Config, Context, Element, Error, F8E4M3, KvCache, Layer, Norm, NormOrder,
-    NormRounding, Norms, Operation, Pages, Pairing, Positions, Result, Scale, Shape, SliceElement,
-    Slots, Step, View, ViewMut,
+    NormRounding, Norms, Operation, Pages, Pairing, Part, Positions, Result, Scale, Shape,
+    SliceElement, Slots, Step, Strides, View, ViewMut,
 };
 
 const DIM: usize = 64;
@@ -300,6 +300,43 @@ fn what_does_not_fit_is_refused() {
 }
 
 /// A layer lends what its norms read, and nothing else.
+#[test]
+fn what_lies_in_one_buffer_is_normed_too() {
+    let (rope, mut random) = (rope(Some(10000.0)), Random(17));
+    let row = (HEADS[0] + 2 * HEADS[1]) * DIM;
+    let qkv: Vec<f32> = random.vec(TOKENS * row);
+    let weights: [Vec<f32>; 2] = [random.vec(DIM), random.vec(DIM)];
+    let norms =
+        Norms::new().with_q(Norm::rms(&weights[0], EPS)).with_k(Norm::rms(&weights[1], EPS));
+    let step = Step::new(1, TOKENS, Positions::Offset(11)).with_norms(&norms);
+    let strides = Strides { batch: 0, token: row, head: DIM };
+    let at = [0, HEADS[0] * DIM, (HEADS[0] + HEADS[1]) * DIM];
+    let [q, k, v] =
+        [(0, HEADS[0]), (1, HEADS[1]), (2, HEADS[1])].map(|(n, h)| Part::new(at[n], h, strides));
+    let heads = |data: &[f32], n: usize| -> Vec<f32> {
+        let width = HEADS[n.min(1)] * DIM;
+        data.chunks(row).flat_map(|token| &token[at[n]..][..width]).copied().collect()
+    };
+
+    let (mut want_q, mut want_k) = (heads(&qkv, 0), heads(&qkv, 1));
+    let (to_q, to_k) = (ViewMut::bshd(&mut want_q, HEADS[0]), ViewMut::bshd(&mut want_k, HEADS[1]));
+    rope.apply(&step, to_q, to_k).unwrap();
+
+    let mut packed = qkv.clone();
+    rope.apply_packed(&step, &mut packed, q, k).unwrap();
+    assert!(heads(&packed, 0) == want_q && heads(&packed, 1) == want_k);
+    assert!(heads(&packed, 2) == heads(&qkv, 2));
+
+    let (mut packed, mut keys) = (qkv.clone(), vec![0.0f32; TOKENS * HEADS[1] * DIM]);
+    let mut values = keys.clone();
+    let mut cache = KvCache::new(1, TOKENS)
+        .with_k(Pages::nhd(&mut keys, HEADS[1]))
+        .with_v(Pages::nhd(&mut values, HEADS[1]));
+    let stored = step.with_slots(Slots::linear(&[0]));
+    rope.append_packed(&stored, &mut packed, q, k, v, &mut cache).unwrap();
+    assert!(heads(&packed, 0) == want_q && keys == want_k && values == heads(&qkv, 2));
+}
+
 #[test]
 fn prepared_calls_are_lent_their_weights() {
     let rope = rope(Some(10000.0));
