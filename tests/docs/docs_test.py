@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every code block of docs/ is a part of a program that is compiled and run, and every link leads
-somewhere.
+"""Every code block of docs/ is a part of a program that is compiled and run, every link leads
+somewhere, and the list of missed bars is that of the results.
 
     docs_test.py REPOSITORY C-COMPILER C++-COMPILER
     docs_test.py REPOSITORY --links     writes the links below the blocks
@@ -156,7 +156,8 @@ def check_pages(repository: Repository) -> list[str]:
         if page.suffix == ".md" and with_links(page, text) != text:
             again = f"{sys.argv[0]} {sys.argv[1]} --links"
             out.append(f"{name}: links below blocks are missing or old: {again}")
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):  # shown as they are
+    shown_as_they_are = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "bench/missed.md")
+    for name in shown_as_they_are:
         page = repository.root / name
         for link in LINK.findall(page.read_text("utf-8")):
             if not (page.parent / link.partition("#")[0]).exists():
@@ -174,6 +175,27 @@ def check_pictures(repository: Repository) -> list[str]:
         if hashlib.sha256(figures.read_bytes()).hexdigest().encode() not in picture:
             out.append(f"{script.name}: its picture shows other figures; draw it anew")
     return out
+
+
+def check_readme_lines(repository: Repository) -> list[str]:
+    """README.md's block of lines of examples/generate.c has them, in their order."""
+    text = (repository.root / "README.md").read_text("utf-8")
+    block = re.search(r"lines of \[generate\.c\].*?\n```c\n(.*?)```", text, re.DOTALL)
+    if block is None:
+        return ["README.md: no lines of generate.c"]
+    code = iter(map(str.strip, (repository.root / "examples/generate.c").read_text("utf-8").split("\n")))
+    lines = [line for line in block[1].split("\n") if line]
+    return [f"README.md: generate.c has no such line there: {line}" for line in lines if line not in code][:1]
+
+
+def check_missed_bars(repository: Repository) -> list[str]:
+    """bench/missed.md is what bench/results say."""
+    script, page = (repository.root / name for name in ("scripts/bench-table", "bench/missed.md"))
+    with tempfile.TemporaryDirectory() as folder:
+        again = pathlib.Path(folder) / "missed.md"
+        subprocess.run([sys.executable, script, "--missed", again], check=True)
+        same = again.read_bytes() == page.read_bytes()
+    return [] if same else ["bench/missed.md is old: scripts/bench-table --missed"]
 
 
 def check_the_check(repository: Repository) -> list[str]:
@@ -307,6 +329,8 @@ def main() -> int:
     out = check_the_check(repository)
     out += check_pages(repository)
     out += check_pictures(repository)
+    out += check_readme_lines(repository)
+    out += check_missed_bars(repository)
     out += check_reader(repository, header)
     out += check_header_examples(repository, header, cc, cxx)
     for problem in out:
