@@ -143,6 +143,10 @@ void RegisterAppend() {
       }
     }
   }
+  Append(ROPE_DTYPE_F16, Pages::kSame, false, 64, 1);
+  for (const int64_t tokens : {1, 8, 512, 2048, 8192, 32768}) {
+    Append(ROPE_DTYPE_F16, Pages::kSame, false, 1, tokens);
+  }
   for (const Pages pages : {Pages::kGivenE4m3, Pages::kComputedI8}) {
     Append(ROPE_DTYPE_BF16, pages, false, 64, 1);
     for (const int64_t tokens : {1, 8, 512, 2048, 8192, 32768}) {
@@ -153,6 +157,7 @@ void RegisterAppend() {
   for (const int64_t tokens : {512, 2048}) {
     Append(ROPE_DTYPE_BF16, Pages::kRoundedE4m3, false, 1, tokens);
     Append(ROPE_DTYPE_F32, Pages::kGivenE4m3, false, 1, tokens);
+    Append(ROPE_DTYPE_BF16, Pages::kGivenE5m2, false, 1, tokens);
   }
   Append(ROPE_DTYPE_BF16, Pages::kQ80, false, 64, 1);
   Append(ROPE_DTYPE_BF16, Pages::kQ80, false, 1, 2048);

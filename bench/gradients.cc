@@ -1,6 +1,6 @@
 // The gradients of QK norm: those of the normed and turned heads of q and k become those of the
 // heads, and those of the weights, in one call. Beside it the same in two calls (the rotation, then
-// the norm by a NOPE context), and the rotation alone.
+// the norm by a NOPE context), rounded as it is or as eager code does, and the rotation alone.
 #include "gradients.h"
 
 #include <benchmark/benchmark.h>
@@ -29,6 +29,7 @@ constexpr Contender kContenders[] = {
     {"rope_eager", true, false, ROPE_NORM_ROUNDING_EAGER, 8},
     {"rope_no_weights", true, false, ROPE_NORM_ROUNDING_FLOAT32, 0},
     {"rope_two_calls", true, true, ROPE_NORM_ROUNDING_ROUNDED, 8},
+    {"rope_two_eager_calls", true, true, ROPE_NORM_ROUNDING_EAGER, 8},
     {"rope_without_norm", false, false, 0, 0},
 };
 
@@ -84,7 +85,7 @@ void Run(benchmark::State& state, rope_dtype dtype, int64_t tokens, const Conten
 
 void RegisterGradients() {
   for (const rope_dtype dtype : {ROPE_DTYPE_F32, ROPE_DTYPE_BF16, ROPE_DTYPE_F16}) {
-    for (const int64_t tokens : {16, 512, 4096}) {
+    for (const int64_t tokens : {1, 16, 512, 4096, 32768}) {
       for (const Contender& contender : kContenders) {
         const std::string name = std::string("gradients_") + DtypeName(dtype) + "_" +
                                  std::to_string(tokens) + "/" + contender.name;

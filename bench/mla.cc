@@ -257,10 +257,12 @@ void Mla(bool with_q, int64_t tokens) {
 }  // namespace
 
 void RegisterMla() {
-  for (const int64_t tokens : {1, 64, 2048}) {
+  for (const int64_t tokens : {1, 8, 64, 512, 2048}) {
     Mla(true, tokens);
     Mla(false, tokens);
   }
+  Mla(false, 8192);
+  Mla(false, 32768);
 }
 
 }  // namespace bench

@@ -182,7 +182,7 @@ void RegisterNorms() {
     }
     Norms(dtype, ROPE_PAIRING_INTERLEAVED, 16);
     Norms(dtype, ROPE_PAIRING_INTERLEAVED, 2048);
-    for (const int64_t tokens : {1, 2, 16, 2048}) {
+    for (const int64_t tokens : {1, 2, 16, 512, 2048, 8192, 32768}) {
       Norms(dtype, ROPE_PAIRING_HALVES, tokens, Shared::kByAllHeads);
     }
   }

@@ -27,9 +27,9 @@ inline constexpr int kHeads = kKHeads;  // of v, too
 
 // What the pages hold: elements of q's dtype, or codes; kRoundedE4m3: of what is rounded to it
 // first.
-enum class Pages { kSame, kGivenE4m3, kRoundedE4m3, kComputedI8, kQ80 };
-inline constexpr const char* kPagesNames[] = {"", "_to_e4m3", "_to_rounded_e4m3", "_to_i8",
-                                              "_to_q8_0"};
+enum class Pages { kSame, kGivenE4m3, kRoundedE4m3, kGivenE5m2, kComputedI8, kQ80 };
+inline constexpr const char* kPagesNames[] = {"",         "_to_e4m3", "_to_rounded_e4m3",
+                                              "_to_e5m2", "_to_i8",   "_to_q8_0"};
 
 inline constexpr int64_t kLeastPages = 1024;  // more slots than the caches hold
 
@@ -83,7 +83,9 @@ struct Step {
       t.dtype = ROPE_DTYPE_Q8_0;
       return t;
     }
-    t.dtype = pages == Pages::kComputedI8 ? ROPE_DTYPE_I8 : ROPE_DTYPE_F8_E4M3;
+    t.dtype = pages == Pages::kComputedI8  ? ROPE_DTYPE_I8
+              : pages == Pages::kGivenE5m2 ? ROPE_DTYPE_F8_E5M2
+                                           : ROPE_DTYPE_F8_E4M3;
     t.scale = scale;
     return t;
   }
