@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <tuple>
 #include <vector>
 
 #include "support/cache_call.h"
@@ -78,8 +80,10 @@ std::vector<rope_config> Configs() {
 TEST(Cache, EveryCombinationIsThatOfACallAndCopies) {
   uint64_t seed = 1;
   int64_t stored = 0;
+  Random random(20261201);
+  std::set<std::tuple<int, int, int, bool, int64_t>> met;  // all of these together
   for (const rope_config& config : Configs()) {
-    std::vector<Context> contexts;  // of each target, in turns
+    std::vector<Context> contexts;  // of each target
     for (const cpu::Kernels* kernels : cpu::ListKernels()) {
       const OnTarget target(kernels);
       contexts.push_back(Create(config));
@@ -96,9 +100,11 @@ TEST(Cache, EveryCombinationIsThatOfACallAndCopies) {
                    w.keys = static_cast<Keys>(static_cast<int>(w.keys) + 1)) {
                 for (int positions = 0; positions < 4; ++positions) {
                   w.positions = ROPE_POSITIONS_OFFSET + positions;
-                  w.packed = (seed & 1) != 0;
+                  w.packed = random.Sometimes(2);
+                  const int64_t target = random.Below(static_cast<int64_t>(contexts.size()));
+                  met.insert({w.kind, w.dtype, w.positions, w.packed, target});
                   CacheCall call(config, w, seed);
-                  ExpectAsReference(contexts[seed % contexts.size()], call);
+                  ExpectAsReference(contexts[target], call);
                   if (HasFatalFailure()) FAIL() << "seed " << seed;
                   stored += call.stored();
                   ++seed;
@@ -111,6 +117,7 @@ TEST(Cache, EveryCombinationIsThatOfACallAndCopies) {
     }
   }
   EXPECT_GT(stored, 100000);
+  EXPECT_EQ(met.size(), 3 * kLastDtype * 4 * 2 * cpu::ListKernels().size());
 }
 
 TEST(Cache, PreparedCallsHaveTheBitsOfTheCall) {

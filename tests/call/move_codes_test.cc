@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "support/handles.h"
@@ -18,7 +19,8 @@ class MoveCodesTest : public TargetTest {};
 INSTANTIATE_TARGETS(MoveCodesTest);
 
 TEST_P(MoveCodesTest, EachByteIsThatOfTheDefinition) {
-  int64_t kept = 0, coded = 0;
+  int64_t kept = 0, coded = 0, native = 0;
+  std::map<rope_operation, int> read;  // calls on keys in 8 bits
   const uint64_t seeds = LongTests() ? 60000 : 3000;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     Random r(seed);
@@ -31,9 +33,16 @@ TEST_P(MoveCodesTest, EachByteIsThatOfTheDefinition) {
     if (HasFatalFailure()) FAIL() << "seed " << seed;
     kept += call.kept();
     coded += call.coded();
+    read[call.operation()] += call.reads_codes();
+    native += sets[0].rounding == ROPE_ROUNDING_NATIVE ? call.coded() : 0;
   }
   EXPECT_GT(kept, 10000);
   EXPECT_GT(coded, 1000000);
+  EXPECT_GT(native, 10000);
+  for (rope_operation operation : {ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE,
+                                   ROPE_OPERATION_SHIFT, ROPE_OPERATION_REROTATE}) {
+    EXPECT_GT(read[operation], 400) << operation;
+  }
 }
 
 }  // namespace

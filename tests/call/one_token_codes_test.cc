@@ -1,6 +1,7 @@
-// One token whose keys and values go to a cache in 8 bits, which has ways of its own through the
-// checks (call/check_append.h) and through the CPU backend (cpu/one_token.h): the bytes of the same
-// token in a call on three, prepared or not. What of it is refused is in one_token_errors_test.cc.
+// One token whose keys and values go to a cache in 8 bits, Q8_0 too, which has ways of its own
+// through the checks (call/check_append.h) and through the CPU backend (cpu/one_token.h): the bytes
+// of the same token in a call on three, prepared or not. What of it is refused is in
+// one_token_errors_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/prepared_call.h"
+#include "support/q8_0.h"
 #include "support/random.h"
 #include "support/single_tokens.h"
 #include "support/targets.h"
@@ -47,7 +49,7 @@ class CodesOfOneToken : public TargetTest {};
 INSTANTIATE_TARGETS(CodesOfOneToken);
 
 TEST_P(CodesOfOneToken, AreThoseOfOneOfThree) {
-  int stored = 0;
+  int stored = 0, blocks = 0;
   for (uint64_t seed = 1; seed <= 3000; ++seed) {
     Random random(seed);
     RandomContext context(&random);
@@ -57,13 +59,16 @@ TEST_P(CodesOfOneToken, AreThoseOfOneOfThree) {
     Heads q = MakeHeads(&random, config, dtype, true), k = MakeHeads(&random, config, dtype, true);
     const int heads = k.of.heads, dim = config.head_dim;
     std::vector<char> v_in(k.in);
+    const bool in_blocks = dim % kBlock == 0 && random.Sometimes(4);
+    const rope_dtype code =
+        in_blocks ? rope_dtype{ROPE_DTYPE_Q8_0} : random.Pick(ROPE_DTYPE_F8_E4M3, ROPE_DTYPE_I8);
     constexpr int kPages = 3, kPageSize = 2;
-    std::vector<char> codes(static_cast<size_t>(2 * kPages * kPageSize * heads * dim));
+    std::vector<char> codes(
+        static_cast<size_t>(BytesInMemory(code, 2 * kPages * kPageSize * heads * dim)));
     std::vector<float> scales(static_cast<size_t>(2 * kPages * kPageSize * heads * 2));
     for (float& scale : scales) scale = random.Of({0.5f, 2.0f, 0.03f});
     const std::vector<float> scales_before = scales;
     const size_t half = codes.size() / 2;
-    const rope_dtype code = random.Pick(ROPE_DTYPE_F8_E4M3, ROPE_DTYPE_I8);
     const rope_scale of_k = RandomScale(&random, config, scales.data(), heads),
                      of_v = random.Sometimes(2)
                                 ? RandomScale(&random, config, &scales[scales.size() / 2], heads)
@@ -84,8 +89,7 @@ TEST_P(CodesOfOneToken, AreThoseOfOneOfThree) {
     stores.k = Tensor(codes.data(), code, heads, layout);
     stores.v = Tensor(&codes[half], code, heads, layout);
     stores.v.head_dim = dim;
-    stores.k.scale = &of_k;
-    stores.v.scale = &of_v;
+    if (!in_blocks) stores.k.scale = &of_k, stores.v.scale = &of_v;
     rope_fused beside = ROPE_INIT(rope_fused);
     beside.cache = &stores;
     beside.v = k.of;
@@ -128,6 +132,7 @@ TEST_P(CodesOfOneToken, AreThoseOfOneOfThree) {
     ASSERT_EQ(rope_apply_qk(context.get(), &one), status) << rope_last_error();
     if (status != ROPE_OK) continue;
     ++stored;
+    blocks += in_blocks;
     const auto expect = [&] {
       ASSERT_TRUE(IsTurnedAlike(dtype, middle(), turned));
       ASSERT_TRUE(codes == want);
@@ -140,6 +145,7 @@ TEST_P(CodesOfOneToken, AreThoseOfOneOfThree) {
     ASSERT_NO_FATAL_FAILURE(expect());
   }
   EXPECT_GT(stored, 1500);
+  EXPECT_GT(blocks, 200);
 }
 
 }  // namespace

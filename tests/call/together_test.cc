@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "math/element.h"
 #include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/prepared_call.h"
+#include "support/q8_0.h"
 #include "support/random.h"
 #include "support/targets.h"
 
@@ -33,7 +35,7 @@ class Together {
     config_.angle =
         r_.Of({ROPE_ANGLE_FLOAT32, ROPE_ANGLE_DIVIDE, ROPE_ANGLE_GGML, ROPE_ANGLE_EXACT});
     config_.attention_factor = r_.Of({0.0, 1.25});
-    if (r_.Sometimes(4)) config_.rounding = r_.Of({ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN});
+    if (r_.Sometimes(3)) config_.rounding = r_.Pick(ROPE_ROUNDING_EAGER, kLastRounding);
     operation_ = r_.Of({ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE, ROPE_OPERATION_SHIFT,
                         ROPE_OPERATION_REROTATE, ROPE_OPERATION_REROTATE});
     moves_ = operation_ == ROPE_OPERATION_SHIFT || r_.Sometimes(2);
@@ -46,16 +48,22 @@ class Together {
     }
     const int heads = r_.Pick(1, 3);
     const rope_dtype turned = r_.Of({0, 0, r_.Pick(1, kLastDtype)});
-    const auto dtype = [&](bool any) {
+    const auto dtype = [&](bool any) -> rope_dtype {
       if (turned != 0 && r_.Sometimes(2)) return turned;
+      if (any && config_.head_dim % kBlock == 0 && r_.Sometimes(6)) return ROPE_DTYPE_Q8_0;
       return any ? r_.Pick(1, ROPE_DTYPE_I8) : r_.Pick(1, kLastDtype);
     };
-    q_ = Make(dtype(false), r_.Pick(1, 4));
-    k_ = Make(dtype(moves_), heads);
+    const bool native = config_.rounding == ROPE_ROUNDING_NATIVE;  // f16, which may become codes
+    const auto turning = [&](bool any) -> rope_dtype {
+      const rope_dtype drawn = dtype(any);
+      return native && drawn <= kLastDtype ? ROPE_DTYPE_F16 : drawn;
+    };
+    q_ = Make(turning(false), r_.Pick(1, 4));
+    k_ = Make(turning(moves_ && !native), heads);
     v_ = Make(dtype(moves_), heads);
-    k_out_ = Make(dtype(true), heads);
+    k_out_ = Make(turning(true), heads);
     v_out_ = Make(dtype(true), heads);
-    k_slots_ = Make(dtype(true), heads);
+    k_slots_ = Make(turning(true), heads);
     v_slots_ = Make(dtype(true), heads);
     weights_ = std::vector<float>(config_.head_dim, 1.25f);
     with_norms_ = !moves_ && operation_ == ROPE_OPERATION_FORWARD && r_.Sometimes(3);
@@ -70,7 +78,7 @@ class Together {
     rope_tensor At(rope_layout layout) {
       rope_tensor t = Tensor(bytes.data(), dtype, heads, layout);
       t.head_dim = head_dim;
-      if (dtype > kLastDtype) t.scale = &scale;
+      if (IsCode(dtype)) t.scale = &scale;
       return t;
     }
   };
@@ -81,6 +89,12 @@ class Together {
 
   const rope_config& config() const { return config_; }
   bool moves() const { return moves_; }
+  bool has_blocks() const {
+    for (const Heads* heads : {&k_, &v_, &k_out_, &v_out_, &k_slots_, &v_slots_}) {
+      if (heads->dtype == ROPE_DTYPE_Q8_0) return true;
+    }
+    return false;
+  }
 
   Result Apply(const Context& context, int parts, bool prepared = false) {
     Heads q = q_, k = k_, v = v_, k_out = k_out_, v_out = v_out_, k_slots = k_slots_,
@@ -146,13 +160,13 @@ class Together {
     Heads made{dtype, heads, config_.head_dim, {}};
     const int count = (tokens_ + 1) * heads * config_.head_dim;
     made.scale.value = 0.0625f;
-    made.bytes.resize(count * (dtype > kLastDtype ? 1 : SizeOf(dtype)));
+    made.bytes.resize(static_cast<size_t>(BytesInMemory(dtype, count)));
+    if (dtype > kLastDtype) {
+      for (char& byte : made.bytes) byte = static_cast<char>(r_.Pick(0, 100));
+      return made;
+    }
     for (int i = 0; i < count; ++i) {
-      if (dtype > kLastDtype) {
-        made.bytes[i] = static_cast<char>(r_.Pick(0, 100));
-      } else {
-        WriteElement(dtype, &made.bytes[i * SizeOf(dtype)], r_.Pick(-900, 900) / 256.0);
-      }
+      WriteElement(dtype, &made.bytes[i * SizeOf(dtype)], r_.Pick(-900, 900) / 256.0);
     }
     return made;
   }
@@ -173,7 +187,7 @@ INSTANTIATE_TARGETS(TogetherTest);
 
 TEST_P(TogetherTest, EachTensorIsThatOfACallOnIt) {
   const int seeds = LongTests() ? 60000 : ShortTests() ? 600 : 3000;
-  int made = 0, moved = 0;
+  int made = 0, moved = 0, native = 0, with_blocks = 0;
   for (int seed = 1; seed <= seeds; ++seed) {
     Together call(static_cast<uint64_t>(seed));
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + call.Describe());
@@ -183,6 +197,8 @@ TEST_P(TogetherTest, EachTensorIsThatOfACallOnIt) {
     ASSERT_EQ(all.status, ROPE_OK) << rope_last_error();
     ++made;
     moved += call.moves();
+    native += call.config().rounding == ROPE_ROUNDING_NATIVE;
+    with_blocks += call.has_blocks();
     const auto apart = [&](int parts) {
       Together::Result result = call.Apply(context, parts);
       EXPECT_EQ(result.status, ROPE_OK) << rope_last_error();
@@ -204,6 +220,8 @@ TEST_P(TogetherTest, EachTensorIsThatOfACallOnIt) {
   }
   EXPECT_GT(made, seeds / 3);
   EXPECT_GT(moved, seeds / 6);
+  EXPECT_GT(native, seeds / 40);
+  EXPECT_GT(with_blocks, seeds / 10);
 }
 
 }  // namespace

@@ -63,8 +63,9 @@ struct CacheWish {
 
 class CacheCall {
  public:
+  // Draws other numbers than a test that has drawn the wish by the same seed.
   CacheCall(const rope_config& config, const CacheWish& wish, uint64_t seed)
-      : config_(config), wish_(wish), r_(seed) {
+      : config_(config), wish_(wish), r_(seed + (uint64_t{1} << 32)) {
     batch_ = wish.packed || wish.aligned ? 1 : r_.Pick(1, wish.most_batch);
     tokens_ = r_.Pick(wish.least_tokens, wish.most_tokens);
     args_ = Args(batch_, tokens_);

@@ -1,7 +1,7 @@
-// Random calls whose outputs have another dtype than their input, are in 8 bits or repeat its
-// heads, with norms or without, and what they must write by the definition: the result in f32, or
-// under a policy that rounds in the input's dtype, normed before or behind that, and converted
-// once. All tensors lie in one buffer.
+// Random calls whose outputs have another dtype than their input, are in 8 bits, Q8_0 too, or
+// repeat its heads, with norms or without, turned by an offset or as a random call is, and what
+// they must write by the definition: the result in f32, or under a policy that rounds in the
+// input's dtype, normed before or behind that, and converted once. All tensors lie in one buffer.
 #ifndef LIBROPE_TESTS_SUPPORT_CONVERT_CALL_H_
 #define LIBROPE_TESTS_SUPPORT_CONVERT_CALL_H_
 
@@ -15,12 +15,15 @@
 #include <limits>
 #include <vector>
 
+#include "math/element.h"
 #include "support/codes.h"
 #include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
 #include "support/norm_reference.h"
+#include "support/q8_0.h"
 #include "support/random.h"
+#include "support/random_call.h"
 #include "support/scales.h"
 #include "support/written_bytes.h"
 
@@ -34,8 +37,6 @@ struct ConvertNumbers {
   float* Head(int64_t token, int64_t head) { return &values[(token * heads + head) * width]; }
 };
 
-inline int SizeInMemory(rope_dtype dtype) { return dtype > kLastDtype ? 1 : SizeOf(dtype); }
-
 // An output, and its scales.
 struct ConvertedOutput {
   rope_tensor t{};
@@ -43,6 +44,7 @@ struct ConvertedOutput {
   bool cached = false;
   rope_dtype in_dtype = 0;
   int repeats = 1;
+  bool turns = false;
 };
 
 // The norm of an input, or none (kind 0), with all that it points to.
@@ -58,7 +60,6 @@ class ConvertCall {
   // many rows of one token each.
   ConvertCall(const rope_config& config, bool norms, bool fused, uint64_t seed, int rows = 0)
       : config_(config), norms_are_fused_(fused), r_(seed) {
-    span_ = config.rotary_dim != 0 ? config.rotary_dim : config.head_dim;
     batch_ = r_.Pick(1, 3);
     tokens_ = r_.Pick(1, r_.Of({3, 40}));
     if (rows != 0) {
@@ -68,28 +69,23 @@ class ConvertCall {
     args_ = Args(batch_, tokens_);
     args_.positions = Offset(r_.Pick(0, 3000));
     args_.operation = r_.Of({ROPE_OPERATION_FORWARD, ROPE_OPERATION_INVERSE});
-    MakeSlots();
-    const rope_dtype dtype = r_.Pick(1, kLastDtype);
-    const auto width = [&] { return r_.Sometimes(3) ? span_ : r_.Of({0, config.head_dim}); };
-    q_ = Place(dtype, r_.Pick(1, 12), width(), false);
-    k_ = Place(dtype, r_.Pick(1, 3), width(), false);
-    v_ = Place(r_.Pick(1, kLastDtype), r_.Pick(1, 3), r_.Of({1, 7, 64, 96, 512, 1024}), false);
-    rest_ = Place(r_.Pick(1, kLastDtype), r_.Pick(1, 3), r_.Of({1, 16, 80}), false);
-    Fill();
-    q_out_ = PlaceOutput(q_, width(), false);
-    if (!r_.Sometimes(3)) k_out_ = PlaceOutput(k_, width(), false);
-    if (k_out_.t.heads == 0 || r_.Sometimes(2)) k_cache_ = PlaceOutput(k_, width(), true);
-    if (!r_.Sometimes(3)) v_out_ = PlaceOutput(v_, v_.head_dim, false);
-    if (v_out_.t.heads == 0 || r_.Sometimes(2)) v_cache_ = PlaceOutput(v_, v_.head_dim, true);
-    if (r_.Sometimes(2)) rest_out_ = PlaceOutput(rest_, rest_.head_dim, false);
-    // In place: what goes to the cache is read before.
-    if (k_cache_.t.heads != 0 && r_.Sometimes(3)) k_out_ = {k_, {}, false, k_.dtype, 1};
-    if (v_cache_.t.heads != 0 && r_.Sometimes(3)) v_out_ = {v_, {}, false, v_.dtype, 1};
-    if (!norms) return;
-    args_.operation = ROPE_OPERATION_FORWARD;
-    MakeNorm(q_, {&q_out_}, &q_norm_);
-    MakeNorm(k_, {&k_out_, &k_cache_}, &k_norm_);
-    MakeNorm(v_, {}, &v_norm_);
+    MakeTensors(norms);
+  }
+
+  // One that turns as `turns` does, by positions of any kind or by rows of cos and sin.
+  ConvertCall(const RandomCall& turns, bool norms, bool fused, uint64_t seed)
+      : config_(turns.config()), norms_are_fused_(fused), r_(seed) {
+    batch_ = turns.args.batch;
+    tokens_ = turns.args.tokens;
+    args_ = Args(batch_, tokens_);
+    args_.positions = turns.args.positions;
+    args_.cos_sin = turns.args.cos_sin;
+    if (turns.args.operation != ROPE_OPERATION_BACKWARD) args_.operation = turns.args.operation;
+    row_heads_ = std::max({1, turns.rows.heads, config_.freq_heads});
+    if (args_.cos_sin == nullptr && args_.positions.cu_seqlens == nullptr && r_.Sometimes(3)) {
+      args_.positions.batch_repeat = batch_ % 2 == 0 ? r_.Of({int64_t{2}, batch_}) : batch_;
+    }
+    MakeTensors(norms);
   }
 
   // Not copied: its calls point to it.
@@ -114,6 +110,8 @@ class ConvertCall {
   bool is_normed() const {
     return q_norm_.norm.kind != 0 || k_norm_.norm.kind != 0 || v_norm_.norm.kind != 0;
   }
+  // Heads of q and k that were written as these codes.
+  int64_t turned(rope_dtype code) const { return turned_[code]; }
 
   // All of memory behind the call, if it is as it was before. `context`: of the CPU.
   std::vector<char> Want(const Context& context) {
@@ -130,6 +128,40 @@ class ConvertCall {
   void ExpectMemory(const std::vector<char>& want) const { ExpectBytes(memory_, written_, want); }
 
  private:
+  void MakeTensors(bool norms) {
+    span_ = config_.rotary_dim != 0 ? config_.rotary_dim : config_.head_dim;
+    MakeSlots();
+    const rope_dtype dtype =
+        config_.rounding == ROPE_ROUNDING_NATIVE ? ROPE_DTYPE_F16 : r_.Pick(1, kLastDtype);
+    const auto width = [&] { return r_.Sometimes(3) ? span_ : r_.Of({0, config_.head_dim}); };
+    q_ = Place(dtype, row_heads_ * r_.Pick(1, 12 / row_heads_), width(), false);
+    k_ = Place(dtype, row_heads_ * r_.Pick(1, 3), width(), false);
+    v_ = Place(r_.Pick(1, kLastDtype), r_.Pick(1, 3), r_.Of({1, 7, 64, 96, 512, 1024}), false);
+    rest_ = Place(r_.Pick(1, kLastDtype), r_.Pick(1, 3), r_.Of({1, 16, 64, 80}), false);
+    Fill();
+    const bool stores = args_.positions.batch_repeat <= 1;
+    const auto turned = [&](const rope_tensor& in, bool cached) {
+      return PlaceOutput(in, width(), cached, true);
+    };
+    const auto copied = [&](const rope_tensor& in, bool cached) {
+      return PlaceOutput(in, in.head_dim, cached, false);
+    };
+    q_out_ = turned(q_, false);
+    if (!stores || !r_.Sometimes(3)) k_out_ = turned(k_, false);
+    if (k_out_.t.heads == 0 || (stores && r_.Sometimes(2))) k_cache_ = turned(k_, true);
+    if (!stores || !r_.Sometimes(3)) v_out_ = copied(v_, false);
+    if (v_out_.t.heads == 0 || (stores && r_.Sometimes(2))) v_cache_ = copied(v_, true);
+    if (r_.Sometimes(2)) rest_out_ = copied(rest_, false);
+    // In place: what goes to the cache is read before.
+    if (k_cache_.t.heads != 0 && r_.Sometimes(3)) k_out_ = {k_, {}, false, k_.dtype, 1};
+    if (v_cache_.t.heads != 0 && r_.Sometimes(3)) v_out_ = {v_, {}, false, v_.dtype, 1};
+    if (!norms) return;
+    args_.operation = ROPE_OPERATION_FORWARD;
+    MakeNorm(q_, {&q_out_}, &q_norm_);
+    MakeNorm(k_, {&k_out_, &k_cache_}, &k_norm_);
+    MakeNorm(v_, {}, &v_norm_);
+  }
+
   // Any norm that the context and the outputs of q, k (turning) or v allow, or none.
   void MakeNorm(const rope_tensor& in, const std::vector<const ConvertedOutput*>& turning,
                 ConvertNorm* to) {
@@ -140,16 +172,19 @@ class ConvertCall {
     const bool layer = n.kind >= ROPE_NORM_KIND_LAYER;
     n.eps = 1e-5;
     n.rounding = r_.Pick(ROPE_NORM_ROUNDING_FLOAT32, ROPE_NORM_ROUNDING_EAGER);
-    if (config_.rounding != ROPE_ROUNDING_FLOAT32 && n.rounding == ROPE_NORM_ROUNDING_FLOAT32) {
+    const bool is_rounded =
+        config_.rounding != ROPE_ROUNDING_FLOAT32 && config_.scaling != ROPE_SCALING_NOPE;
+    if (is_rounded && n.rounding == ROPE_NORM_ROUNDING_FLOAT32) {
       n.rounding = ROPE_NORM_ROUNDING_ROUNDED;
     }
     bool same_width = !turning.empty();
+    const bool apart = !turning.empty() && row_heads_ > 1;  // normed singly, by the same weights
     for (const ConvertedOutput* out : turning) {
       same_width &= out->t.heads == 0 || Width(out->t) == Width(in);
     }
     if (same_width && r_.Sometimes(3)) {
       n.order = ROPE_NORM_ORDER_AFTER;
-    } else if (!layer) {
+    } else if (!layer && !apart) {
       n.span = r_.Pick(ROPE_NORM_SPAN_HEAD, ROPE_NORM_SPAN_GIVEN);
     }
     if (n.span == ROPE_NORM_SPAN_GIVEN) {
@@ -159,7 +194,7 @@ class ConvertCall {
     }
     if (n.kind == ROPE_NORM_KIND_RMS_PLAIN) return;
     n.weight_dtype = ROPE_DTYPE_F32;
-    if (n.span != ROPE_NORM_SPAN_HEAD || r_.Sometimes(2)) {
+    if (!apart && (n.span != ROPE_NORM_SPAN_HEAD || r_.Sometimes(2))) {
       n.weight_stride_head = static_cast<int64_t>(width);
     }
     for (size_t i = 0; i < width * static_cast<size_t>(in.heads); ++i) {
@@ -222,11 +257,12 @@ class ConvertCall {
     const int64_t outer = cached ? cache_.pages : batch_,
                   inner = cached ? cache_.page_size : tokens_, width = Width(t);
     if (r_.Sometimes(2)) {  // adjacent heads, or heads outside
-      const int64_t head = width + r_.Of({0, 0, 3});
+      const int64_t unit = dtype == ROPE_DTYPE_Q8_0 ? kBlock : 1;
+      const int64_t head = width + unit * r_.Of({0, 0, 3});
       if (r_.Sometimes(3)) {
         SetStrides(&t, heads * inner * head, head, inner * head);
       } else {
-        const int64_t token = heads * head + r_.Of({0, 0, 5});
+        const int64_t token = heads * head + unit * r_.Of({0, 0, 5});
         SetStrides(&t, inner * token, token, head);
       }
     } else {
@@ -235,20 +271,35 @@ class ConvertCall {
     }
     const size_t offset = (memory_.size() + 15) / 4 * 4;
     const int64_t last = ElementOf(t, outer - 1, inner - 1, heads - 1, inner) + width;
-    memory_.resize(offset + static_cast<size_t>(last * SizeInMemory(dtype)) + 8, 0x5a);
+    memory_.resize(offset + static_cast<size_t>(BytesInMemory(dtype, last)) + 8, 0x5a);
     t.data = reinterpret_cast<void*>(offset);
     return t;
   }
 
-  // An output of `in`, with scales behind it if it is in 8 bits.
-  ConvertedOutput PlaceOutput(const rope_tensor& in, int head_dim, bool cached) {
+  // Any dtype that an output may have.
+  rope_dtype OutputDtype(const rope_tensor& in, int64_t width, bool turns) {
+    const bool whole = width == config_.head_dim;
+    const bool alone = whole && Width(in) != width;  // of whole heads, the span
+    const int64_t blocks = turns && alone ? width | span_ | config_.rotary_offset : width;
+    if (blocks % kBlock == 0 && r_.Sometimes(4)) return ROPE_DTYPE_Q8_0;
+    if (!turns || config_.rounding != ROPE_ROUNDING_NATIVE) {
+      return r_.Pick(ROPE_DTYPE_F32, ROPE_DTYPE_I8);
+    }
+    return r_.Of({ROPE_DTYPE_F16, ROPE_DTYPE_F8_E4M3, ROPE_DTYPE_F8_E5M2, ROPE_DTYPE_I8});
+  }
+
+  // An output of `in`, with scales behind it if it is of codes.
+  ConvertedOutput PlaceOutput(const rope_tensor& in, int head_dim, bool cached, bool turns) {
     ConvertedOutput out;
-    const int repeats = cached || in.heads > 3 ? 1 : r_.Of({1, 1, 1, 2, 5});
-    out.t = Place(r_.Pick(ROPE_DTYPE_F32, ROPE_DTYPE_I8), in.heads * repeats, head_dim, cached);
+    const bool once = cached || in.heads > 3 || (turns && row_heads_ > 1);
+    const int repeats = once ? 1 : r_.Of({1, 1, 1, 2, 5});
+    const rope_dtype dtype = OutputDtype(in, head_dim != 0 ? head_dim : config_.head_dim, turns);
+    out.t = Place(dtype, in.heads * repeats, head_dim, cached);
+    out.turns = turns;
     out.repeats = repeats;
     out.cached = cached;
     out.in_dtype = in.dtype;
-    if (out.t.dtype <= kLastDtype) return out;
+    if (!IsCode(out.t.dtype)) return out;
     rope_scale& s = out.scale;
     s.round_first = r_.Pick(0, 1);
     const int64_t width = Width(out.t);
@@ -303,7 +354,7 @@ class ConvertCall {
 
   rope_tensor At(ConvertedOutput* out) {
     rope_tensor at = At(out->t);
-    if (out->t.dtype <= kLastDtype) return at;
+    if (!IsCode(out->t.dtype)) return at;
     scales_.push_back(out->scale);
     rope_scale& s = scales_.back();
     if (s.data != nullptr) s.data = memory_.data() + reinterpret_cast<size_t>(s.data);
@@ -390,7 +441,14 @@ class ConvertCall {
     for (size_t i = 0; i < numbers.values.size(); ++i) {
       numbers.values[i] = static_cast<float>(ReadElement(dtype, &heads[i * size]));
     }
-    return after ? Normed(numbers, t, norm) : numbers;
+    if (!after) return numbers;
+    numbers = Normed(numbers, t, norm);
+    for (float& value : numbers.values) {
+      if (config_.rounding != ROPE_ROUNDING_FLOAT32) {
+        value = static_cast<float>(Rounded(t.dtype, value));
+      }
+    }
+    return numbers;
   }
 
   void WriteRotated(const Context& context, const rope_tensor& in, const ConvertNorm& norm,
@@ -416,7 +474,7 @@ class ConvertCall {
       for (int h = 0; h < out.t.heads; ++h) {
         const int64_t element = ElementOf(out.t, b, s, h, out.cached ? cache_.page_size : tokens_);
         const size_t at = reinterpret_cast<size_t>(out.t.data) +
-                          static_cast<size_t>((element + out_first) * SizeInMemory(out.t.dtype));
+                          static_cast<size_t>(BytesInMemory(out.t.dtype, element + out_first));
         const rope_scale& scale = out.scale;
         const int64_t scales =
             b * scale.stride_batch + s * scale.stride_token + h * scale.stride_head;
@@ -433,6 +491,13 @@ class ConvertCall {
   void WriteHead(const ConvertedOutput& out, float* values, int64_t count, size_t at, size_t scales,
                  std::vector<char>* want) {
     const rope_dtype dtype = out.t.dtype;
+    turned_[dtype] += out.turns;
+    if (dtype == ROPE_DTYPE_Q8_0) {
+      for (int64_t c = 0; c < count; c += kBlock, at += kBlockBytes) {
+        WriteBlock(values + c, &(*want)[at]);
+      }
+      return;
+    }
     if (dtype <= kLastDtype) {
       for (int64_t c = 0; c < count; ++c, at += static_cast<size_t>(SizeOf(dtype))) {
         WriteElement(dtype, &(*want)[at], values[c]);
@@ -461,8 +526,8 @@ class ConvertCall {
   const rope_config config_;
   const bool norms_are_fused_;
   Random r_;
-  int span_;
-  int64_t batch_, tokens_;
+  int span_, row_heads_ = 1;
+  int64_t batch_, tokens_, turned_[ROPE_DTYPE_Q8_0 + 1] = {};
   rope_qk_args args_;
   rope_fused fused_ = ROPE_INIT(rope_fused);
   rope_kv_cache cache_ = ROPE_INIT(rope_kv_cache);
@@ -498,7 +563,8 @@ inline std::vector<rope_config> ConvertConfigs() {
     }
   }
   const size_t plain = configs.size();
-  for (rope_rounding rounding : {ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
+  for (rope_rounding rounding :
+       {ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN, ROPE_ROUNDING_NATIVE}) {
     for (size_t i = 0; i < plain; i += 3) {
       configs.push_back(configs[i]);
       configs.back().rounding = rounding;
@@ -509,7 +575,13 @@ inline std::vector<rope_config> ConvertConfigs() {
     config.rotary_dim = 64;
     config.scaling = ROPE_SCALING_NOPE;
     configs.push_back(config);
+    config.rounding = ROPE_ROUNDING_COS_SIN;  // whose norms may be of FLOAT32 all the same
+    configs.push_back(config);
   }
+  rope_config blocks = Config(128);  // whose span is whole blocks of Q8_0, too
+  blocks.rotary_dim = 64;
+  blocks.rotary_offset = 32;
+  configs.push_back(blocks);
   return configs;
 }
 

@@ -25,19 +25,20 @@
 
 namespace rope::testing {
 
-// A random call of FORWARD, SHIFT or REROTATE.
+// A random call of FORWARD, INVERSE, SHIFT or REROTATE.
 class MoveCodesCall {
  public:
-  // `sets`: those of the context.
+  // `sets`: those of the context. Draws other numbers than a test that has drawn them by the same
+  // seed.
   MoveCodesCall(const std::vector<rope_config>& sets, uint64_t seed)
-      : config_(sets[0]), sets_of_context_(sets), r_(seed) {
+      : config_(sets[0]), sets_of_context_(sets), r_(seed + (uint64_t{1} << 32)) {
     axes_ = std::max(config_.axes, 1);
     span_ = config_.rotary_dim != 0 ? config_.rotary_dim : config_.head_dim;
     batch_ = r_.Pick(1, 2);
     tokens_ = r_.Pick(1, r_.Of({3, 40}));
     args_ = Args(batch_, tokens_);
-    args_.operation =
-        r_.Of({ROPE_OPERATION_SHIFT, ROPE_OPERATION_REROTATE, ROPE_OPERATION_FORWARD});
+    args_.operation = r_.Of({ROPE_OPERATION_SHIFT, ROPE_OPERATION_REROTATE, ROPE_OPERATION_FORWARD,
+                             ROPE_OPERATION_INVERSE});
     MakePositions();
     MakeSlots();
     MakeTensors();
@@ -66,15 +67,14 @@ class MoveCodesCall {
   void ExpectMemory(const std::vector<char>& want) const { ExpectBytes(memory_, written_, want); }
   int64_t kept() const { return kept_; }
   int64_t coded() const { return coded_; }
+  // Of keys that are read from 8 bits, or as they are.
+  bool reads_codes() const { return IsInEightBits(source_k_.t.dtype); }
+  rope_operation operation() const { return args_.operation; }
 
  private:
   static bool IsBlocks(rope_dtype dtype) { return dtype == ROPE_DTYPE_Q8_0; }
   static bool IsInEightBits(rope_dtype dtype) { return dtype > kLastDtype; }
   static bool IsCodes(rope_dtype dtype) { return IsInEightBits(dtype) && !IsBlocks(dtype); }
-  static int64_t Bytes(rope_dtype dtype, int64_t channels) {
-    if (IsBlocks(dtype)) return channels / kBlock * kBlockBytes;
-    return IsCodes(dtype) ? channels : channels * SizeOf(dtype);
-  }
 
   // A tensor of [outer, inner] tokens with its scales; `data` and `scale.data` are offsets.
   struct Part {
@@ -207,7 +207,7 @@ class MoveCodesCall {
                                   : r_.Of({ROPE_LAYOUT_BSHD, ROPE_LAYOUT_BHSD});
     }
     const int64_t elements = ElementOf(part, part.outer - 1, part.inner - 1, heads - 1) + width;
-    t.data = reinterpret_cast<void*>(Reserve(Bytes(dtype, elements)));
+    t.data = reinterpret_cast<void*>(Reserve(BytesInMemory(dtype, elements)));
     return part;
   }
 
@@ -253,12 +253,19 @@ class MoveCodesCall {
       const bool turns = head_dim == 0;
       const bool blocks = turns ? (config_.head_dim | span_ | config_.rotary_offset) % kBlock == 0
                                 : head_dim % kBlock == 0;
-      const auto dtype = [&] {
-        return blocks && r_.Sometimes(4) ? ROPE_DTYPE_Q8_0 : r_.Pick(ROPE_DTYPE_F32, ROPE_DTYPE_I8);
+      const bool native =
+          turns && config_.rounding == ROPE_ROUNDING_NATIVE;  // f16 or, there, codes
+      const auto dtype = [&]() -> rope_dtype {
+        const rope_dtype any = r_.Pick(ROPE_DTYPE_F32, ROPE_DTYPE_I8);
+        if (blocks && r_.Sometimes(4)) return ROPE_DTYPE_Q8_0;
+        return native && any <= kLastDtype ? ROPE_DTYPE_F16 : any;
       };
       const auto dim = [&] { return turns ? width() : head_dim; };
-      *from = Place(r_.Sometimes(2) ? dtype() : r_.Pick(ROPE_DTYPE_F8_E4M3, ROPE_DTYPE_I8),
-                    r_.Pick(1, 3), dim(), &source_);
+      *from = Place(native            ? ROPE_DTYPE_F16
+                    : r_.Sometimes(2) ? dtype()
+                                      : r_.Pick(ROPE_DTYPE_F8_E4M3, ROPE_DTYPE_I8),
+                    r_.Sometimes(8) ? r_.Pick(4, 30) : r_.Pick(1, 3),  // also more than one part
+                    dim(), &source_);
       Fill(*from);
       MakeScale(Width(from->t), nullptr, from);
       const int64_t held = Width(from->t);
@@ -291,14 +298,14 @@ class MoveCodesCall {
           for (int64_t c = 0; c < Width(part.t); ++c) {
             char* const head = &memory_[OffsetOf(part, b, s, h)];
             if (IsBlocks(part.t.dtype)) {
-              char* const block = head + Bytes(part.t.dtype, c);
+              char* const block = head + BytesInMemory(part.t.dtype, c);
               if (c % kBlock == 0) {
                 WriteElement(ROPE_DTYPE_F16, block, std::ldexp(r_.Pick(0, 999), r_.Pick(-24, -8)));
               }
               block[2 + c % kBlock] = static_cast<char>(r_.Below(256));
               continue;
             }
-            char* const at = head + Bytes(part.t.dtype, c);
+            char* const at = head + BytesInMemory(part.t.dtype, c);
             if (!IsCodes(part.t.dtype)) {
               WriteElement(part.t.dtype, at, (r_.Below(2001) - 1000) / 256.0);
               continue;
@@ -315,7 +322,7 @@ class MoveCodesCall {
   // Without its scale.
   static double ValueAt(const Part& part, const char* head, int64_t c) {
     if (IsBlocks(part.t.dtype)) return ReadFromBlocks(head, c);
-    const char* const at = head + Bytes(part.t.dtype, c);
+    const char* const at = head + BytesInMemory(part.t.dtype, c);
     if (!IsCodes(part.t.dtype)) return ReadElement(part.t.dtype, at);
     return ValueOfCode(static_cast<Code>(part.t.dtype - ROPE_DTYPE_F8_E4M3),
                        static_cast<uint8_t>(*at));
@@ -333,7 +340,7 @@ class MoveCodesCall {
   }
   size_t OffsetOf(const Part& part, int64_t b, int64_t s, int64_t h) const {
     return reinterpret_cast<size_t>(part.t.data) +
-           static_cast<size_t>(Bytes(part.t.dtype, ElementOf(part, b, s, h)));
+           static_cast<size_t>(BytesInMemory(part.t.dtype, ElementOf(part, b, s, h)));
   }
   static size_t ScalesOf(const Part& part, int64_t b, int64_t s, int64_t h) {
     const rope_scale& scale = part.scale;
@@ -420,14 +427,16 @@ class MoveCodesCall {
       if (slot < 0 || to_slot < 0) continue;
       const int64_t b = to_slot / to.inner, s = to_slot % to.inner;
       for (int h = 0; h < to.t.heads; ++h) {
-        const size_t at = OffsetOf(to, b, s, h) + static_cast<size_t>(Bytes(to.t.dtype, out_first)),
+        const size_t at = OffsetOf(to, b, s, h) +
+                          static_cast<size_t>(BytesInMemory(to.t.dtype, out_first)),
                      from_at = OffsetOf(from, slot / from.inner, slot % from.inner, h),
                      scales = ScalesOf(to, b, s, h),
                      from_scales = ScalesOf(from, slot / from.inner, slot % from.inner, h);
         const bool stays = IsInEightBits(from.t.dtype) && (!turns || Stays(i));
         if (stays && KeepsCodes(from, to, from_scales, scales)) {
-          std::copy_n(&memory_[from_at + static_cast<size_t>(Bytes(from.t.dtype, in_first))],
-                      Bytes(to.t.dtype, count), &(*want)[at]);
+          std::copy_n(
+              &memory_[from_at + static_cast<size_t>(BytesInMemory(from.t.dtype, in_first))],
+              BytesInMemory(to.t.dtype, count), &(*want)[at]);
           if (to.scale.computed != 0) {
             std::copy_n(&memory_[from_scales], Width(to.t) / GroupOf(to) * SizeOfScale(to.scale),
                         &(*want)[scales]);
@@ -541,13 +550,14 @@ inline std::vector<rope_config> MoveCodesSets(Random* r) {
     beyond.seq_len = 4097;
     return {config, beyond};
   }
-  std::vector<rope_config> configs = {Config(32), Config(32, ROPE_PAIRING_INTERLEAVED), Config(64)};
+  std::vector<rope_config> configs = {Config(32), Config(32, ROPE_PAIRING_INTERLEAVED), Config(64),
+                                      Config(128), Config(128, ROPE_PAIRING_INTERLEAVED)};
   for (rope_pairing pairing : {ROPE_PAIRING_HALVES, ROPE_PAIRING_INTERLEAVED_TO_HALVES}) {
     configs.push_back(Config(24, pairing));
     configs.back().rotary_dim = 16;
     configs.back().rotary_offset = 8;
   }
-  for (size_t i = 0; i < 4; ++i) {
+  for (size_t i = 0; i < 6; ++i) {
     configs.push_back(configs[i]);
     configs.back().angle = ROPE_ANGLE_EXACT;
   }
@@ -560,7 +570,8 @@ inline std::vector<rope_config> MoveCodesSets(Random* r) {
   configs.back().rotary_offset = 32;
   configs.push_back(Config(64));
   configs.back().scaling = ROPE_SCALING_NOPE;
-  for (rope_rounding rounding : {ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN}) {
+  for (rope_rounding rounding :
+       {ROPE_ROUNDING_EAGER, ROPE_ROUNDING_COS_SIN, ROPE_ROUNDING_NATIVE}) {
     configs.push_back(Config(48));
     configs.back().rounding = rounding;
   }

@@ -1,5 +1,5 @@
-// Blocks of Q8_0 by ggml's definition: 34 bytes, an f16 d and 32 int8 q, for numbers d * q. Unlike
-// anything in src/.
+// Blocks of Q8_0 by ggml's definition: 34 bytes, an f16 d and 32 int8 q, for numbers d * q; and
+// what channels take in memory. Unlike anything in src/.
 #ifndef LIBROPE_TESTS_SUPPORT_Q8_0_H_
 #define LIBROPE_TESTS_SUPPORT_Q8_0_H_
 
@@ -13,6 +13,12 @@
 namespace rope::testing {
 
 inline constexpr int64_t kBlock = 32, kBlockBytes = 34;
+
+// Of so many channels of any dtype, whole blocks of them in Q8_0.
+inline int64_t BytesInMemory(rope_dtype dtype, int64_t channels) {
+  if (dtype == ROPE_DTYPE_Q8_0) return channels / kBlock * kBlockBytes;
+  return dtype < ROPE_DTYPE_F8_E4M3 ? channels * SizeOf(dtype) : channels;
+}
 
 inline float ReadFromBlocks(const char* blocks, int64_t channel) {
   const char* const block = blocks + channel / kBlock * kBlockBytes;

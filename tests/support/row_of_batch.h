@@ -7,15 +7,14 @@
 
 #include <cstdint>
 
-#include "support/convert_call.h"
+#include "support/q8_0.h"
 #include "support/reference.h"
 
 namespace rope::testing {
 
 class RowOfBatch {
  public:
-  // Of row b of a call whose positions are those of batch rows. Nothing is prepared, and nothing is
-  // Q8_0.
+  // Of row b of a call whose positions are those of batch rows. Nothing is prepared.
   RowOfBatch(const rope_config& config, const rope_qk_args& whole, int64_t b)
       : config_(config), whole_(whole), b_(b), args(whole) {
     args.batch = 1;
@@ -54,7 +53,7 @@ class RowOfBatch {
       return HeadOffset(*t, whole_.batch, whole_.tokens, width, b, token, h);
     };
     const int64_t first = at(b_, 0, 0), token = at(0, 1, 0), head = at(0, 0, 1);
-    t->data = static_cast<char*>(t->data) + first * SizeInMemory(t->dtype);
+    t->data = static_cast<char*>(t->data) + BytesInMemory(t->dtype, first);
     t->layout = ROPE_LAYOUT_STRIDED;
     SetStrides(t, 0, token, head);
     if (t->scale == nullptr || scale == nullptr) return;
@@ -120,7 +119,7 @@ class RowOfBatch {
         const int64_t width = t->head_dim != 0 ? t->head_dim : config_.head_dim;
         const int64_t page = t->layout == ROPE_LAYOUT_STRIDED ? t->stride_batch
                                                               : cache_.page_size * t->heads * width;
-        t->data = static_cast<char*>(t->data) + b_ * page * SizeInMemory(t->dtype);
+        t->data = static_cast<char*>(t->data) + BytesInMemory(t->dtype, b_ * page);
       }
     }
   }
