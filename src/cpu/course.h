@@ -49,9 +49,9 @@ struct Course {
   // Of each tensor.
   int64_t tensor_bytes[3];  // of a token
   const Kernels::Rotation* rotations[3];
-  // Of tensors in stages: whether that writes the output, or reads the tensor, so that nothing is
-  // loaded before.
-  bool codes[3] = {}, reads[3] = {};
+  // Of tensors in stages: whether that writes the output, from the tensor or from what it has been
+  // decoded to, or reads the tensor, so that nothing is loaded before.
+  bool codes[3] = {}, recodes[3] = {}, reads[3] = {};
 };
 
 inline const Kernels& KernelsOf(const rope_context& context) {
@@ -81,10 +81,11 @@ inline Course::Course(const Plan& plan)
     for (int n = 0; n < plan.tensor_count; ++n) {
       reads[n] = TurnsAsItIs(plan, n) && StageOf(plan, n).turned == plan.tensors[n].dtype;
       const Kernels::Rotation* const coding = CodingOf(plan, n, kernels, order);
-      codes[n] = coding != nullptr;
-      const auto* const turning = codes[n] ? coding : WideningOf(plan, n, kernels, order);
+      recodes[n] = coding != nullptr && plan.fused->Decodes(n);
+      codes[n] = coding != nullptr && !recodes[n];
+      const auto* const turning = coding != nullptr ? coding : WideningOf(plan, n, kernels, order);
       if (turning == nullptr) continue;
-      reads[n] = true;
+      reads[n] = !recodes[n];
       rotations[n] = turning;
     }
     token_bytes += CopiedBytes(plan.fused->copies);

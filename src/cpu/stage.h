@@ -76,11 +76,13 @@ inline const Kernels::Rotation* WideningOf(const Plan& plan, int n, const Kernel
   return widening.rotate != nullptr ? &widening : nullptr;
 }
 
-// What turns heads of tensor n to codes or blocks of Q8_0, which go to the output; null: there is
-// nothing. Its rows have the order of what turns them otherwise.
+// What turns heads of tensor n, as they are or have been decoded to f32, to codes or blocks of
+// Q8_0, which go to the output; null: there is nothing. Its rows have the order of what turns them
+// otherwise.
 inline const Kernels::Rotation* CodingOf(const Plan& plan, int n, const Kernels& kernels,
                                          ChannelOrder order) {
-  if (!TurnsAsItIs(plan, n) || StageOf(plan, n).turned != ROPE_DTYPE_F32 ||
+  const bool turns_decoded = plan.fused != nullptr && plan.fused->Decodes(n) && !LoadsRest(plan, n);
+  if (!(turns_decoded || TurnsAsItIs(plan, n)) || StageOf(plan, n).turned != ROPE_DTYPE_F32 ||
       plan.context->rounding.arithmetic != Arithmetic::kFused) {
     return nullptr;
   }

@@ -73,7 +73,7 @@ void CopyCodes(const StagedHeads& staged, int32_t tokens);
 // 6 KiB: heads of f32; or of 16 bits, as many as fit behind themselves in f32, if they come to
 // that.
 struct StageBuffer {
-  static constexpr int kFloats = 1536, kNarrow = kFloats * 2 / 3, kBytes = kFloats * 4;
+  static constexpr int kFloats = 1536, kNarrow = kFloats * 2 / 3;
   static_assert(kNarrow >= kMaxHeadDim);
   alignas(64) float wide[kFloats];
 };
@@ -93,9 +93,9 @@ void StorePart(const StagedHeads& staged, const StagedPart& part);
 // Heads that do not turn, to their output.
 void Convert(const StagedHeads& staged, int32_t tokens);
 
-// Calls fill(part) for one part after the other, which loads it and rotates its `turned`.
-template <class Fill>
-void RunStages(const StagedHeads& staged, int32_t tokens, const Fill& fill) {
+// Calls apply(part) for one part after the other.
+template <class Apply>
+void ForEachPart(const StagedHeads& staged, int32_t tokens, const Apply& apply) {
   StageBuffer buffer;
   const Stage& stage = staged.stage;
   const bool is_wide = stage.loaded == ROPE_DTYPE_F32;
@@ -117,10 +117,18 @@ void RunStages(const StagedHeads& staged, int32_t tokens, const Fill& fill) {
     part.tokens = std::min(per_part, tokens - part.token);
     for (part.head = 0; part.head < staged.heads; part.head += part.heads) {
       part.heads = std::min(heads, staged.heads - part.head);
-      fill(part);
-      StorePart(staged, part);
+      apply(part);
     }
   }
+}
+
+// fill(part) loads a part and rotates its `turned`, which then is stored.
+template <class Fill>
+void RunStages(const StagedHeads& staged, int32_t tokens, const Fill& fill) {
+  ForEachPart(staged, tokens, [&](const StagedPart& part) {
+    fill(part);
+    StorePart(staged, part);
+  });
 }
 
 }  // namespace rope::cpu

@@ -108,6 +108,10 @@ Block BlockInCache(const rope_context& context, const OrderedRows& rows) {
   return block;
 }
 
+// What is normed and turned at once before it is stored: two tokens of eight heads of 128 in bf16.
+// A token more would save half a percent, and leave the stack little of what rope.h promises.
+constexpr int64_t kTurnedBytes = 4 << 10;
+
 // Whether a norm and the rotation are one pass, from where heads are read into a buffer, as nothing
 // comes between them that rounds otherwise. What their kernel takes for each call then is taken for
 // the tokens of several slots, which stages see one by one. Only heads that are normed singly, by
@@ -119,7 +123,7 @@ bool NormsAsItTurns(const Job& job, int n) {
   const Stage stage = StageOf(job.plan, n);
   const bool apart = norm->span == ROPE_NORM_SPAN_HEAD && norm->weight_stride == 0;
   return stage.turned == t.dtype &&
-         (apart || t.heads * BytesOf(t.dtype, norm->channels) <= StageBuffer::kBytes) &&
+         (apart || t.heads * BytesOf(t.dtype, norm->channels) <= kTurnedBytes) &&
          TakesOnePass(job.course.kernels, job.course.order, *job.plan.context, *norm, t.dtype);
 }
 
@@ -132,10 +136,9 @@ HWY_NOINLINE void NormAndRotateByRows(const Job& job, int n, const OrderedRows& 
       job.course.kernels.normed_rotations[t.dtype - 1][RoundingOf(norm, t.dtype)][job.course.order];
   const OnePass pass = {job.course.order, rotation.order, rotation.rotate,
                         WritesRest(context, norm, t)};
-  StageBuffer buffer;
-  char* const turned = reinterpret_cast<char*>(buffer.wide);
+  alignas(64) char turned[kTurnedBytes];
   const int64_t head_bytes = BytesOf(t.dtype, norm.channels);
-  const auto most = static_cast<int32_t>(StageBuffer::kBytes / head_bytes);
+  const auto most = static_cast<int32_t>(kTurnedBytes / head_bytes);
   Tensor part = t;  // some heads
   part.in_span = part.out_span = LoadsRest(job.plan, n) ? t.in_span : 0;
   const NormOf of = {job.course.kernels, context, norm, part};
@@ -161,8 +164,39 @@ HWY_NOINLINE void NormAndRotateByRows(const Job& job, int n, const OrderedRows& 
   }
 }
 
+// Heads that are decoded, and turn from their buffer to codes of the output.
+void RecodeByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
+                  int i, int count) {
+  const Kernels::Rotation& rotation = *job.course.rotations[n];
+  const auto rotate = job.streams[n] ? rotation.rotate_streaming : rotation.rotate;
+  const Output& output = job.fused->outputs[n];
+  Block block = BlockInCache(*job.plan.context, rows);
+  if (IsCode(output.dtype)) block.CodeBy(output.scales);
+  const auto recode_piece = [&](int64_t token, const StagedHeads& staged, int tokens) {
+    ForEachPart(staged, tokens, [&](const StagedPart& part) {
+      LoadPart(staged, part);
+      Tensor heads = SpanOf(*job.plan.context, staged, part);
+      heads.out_strides = staged.out_strides;
+      const int64_t row = (token + part.token - first) * rows.stride;
+      block.tensor = &heads;
+      block.in = heads.in;
+      block.out = staged.out + HeadOffset(staged.out_strides, 0, part.token, part.head);
+      block.cos = rows.cos + row;
+      block.sin = rows.sin + row;
+      block.tokens = part.tokens;
+      if (staged.first_scales != nullptr) {
+        block.first_scale =
+            staged.first_scales + HeadOffset(output.scales.strides, 0, part.token, part.head);
+      }
+      rotate(block);
+    });
+  };
+  ForEachStaged(job, n, batch, first + i, count, recode_piece);
+}
+
 void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                   int i, int count, int64_t last) {
+  if (job.course.recodes[n]) return RecodeByRows(job, n, rows, batch, first, i, count);
   if (NormsAsItTurns(job, n)) {
     return NormAndRotateByRows(job, n, rows, batch, first, i, count);
   }

@@ -355,9 +355,16 @@ void EncodeGroups(const GroupedHeads& heads) {
 }
 
 void DecodeQ8(const void* from, float* to, int64_t blocks) {
+  const FullTag d;
+  static_assert(kQ8Channels % kMaxLanes == 0);
   const auto* block = static_cast<const uint8_t*>(from);
   for (int64_t i = 0; i < blocks; ++i, block += kQ8Bytes, to += kQ8Channels) {
-    Decode<Code::kInt8>(block + 2, to, kQ8Channels, LoadElement(ROPE_DTYPE_F16, block, 0));
+    uint16_t stored;
+    std::memcpy(&stored, block, sizeof(stored));
+    const auto scale = hn::Set(d, hn::GetLane(F16::Load(OneTag(), &stored)));
+    for (int c = 0; c < kQ8Channels; c += LanesOf(d)) {
+      hn::StoreU(hn::Mul(ValuesOf<Code::kInt8>(d, block + 2 + c), scale), d, to + c);
+    }
   }
 }
 

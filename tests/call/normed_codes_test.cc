@@ -23,7 +23,7 @@ constexpr int kTokens = 7, kSlots = 16;
 struct Heads {
   int query, key, head_dim;
 };
-// 6 KiB hold 24, 12 and 6 heads of these in 16 bits, half as many in f32.
+// 4 KiB hold 16, 8, 4 and 32 heads of these in 16 bits, half as many in f32.
 constexpr Heads kHeads[] = {{40, 8, 128}, {5, 1, 256}, {13, 7, 512}, {64, 2, 64}};
 // From 16 bits under ROUNDED and EAGER to codes of heads that are rounded first; from f32 to all.
 struct Way {
