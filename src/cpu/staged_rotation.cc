@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
 #include "cpu/channel_heads.h"
 #include "cpu/norm_tiles.h"
 #include "cpu/staged.h"
@@ -111,6 +112,7 @@ Block BlockInCache(const rope_context& context, const OrderedRows& rows) {
 // What is normed and turned at once before it is stored: two tokens of eight heads of 128 in bf16.
 // A token more would save half a percent, and leave the stack little of what rope.h promises.
 constexpr int64_t kTurnedBytes = 4 << 10;
+static_assert(kTurnedBytes >= kMaxHeadDim * int64_t{sizeof(float)});
 
 // Whether a norm and the rotation are one pass, from where heads are read into a buffer, as nothing
 // comes between them that rounds otherwise. What their kernel takes for each call then is taken for
