@@ -129,6 +129,7 @@ bool NormsAsItTurns(const Job& job, int n) {
          TakesOnePass(job.course.kernels, job.course.order, *job.plan.context, *norm, t.dtype);
 }
 
+// By rows in the order of the rotation without a norm, which is that of the one with it.
 HWY_NOINLINE void NormAndRotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
                                       int64_t first, int i, int count) {
   const rope_context& context = *job.plan.context;
@@ -142,28 +143,41 @@ HWY_NOINLINE void NormAndRotateByRows(const Job& job, int n, const OrderedRows& 
   const int64_t head_bytes = BytesOf(t.dtype, norm.channels);
   const auto most = static_cast<int32_t>(kTurnedBytes / head_bytes);
   Tensor part = t;  // some heads
-  part.in_span = part.out_span = LoadsRest(job.plan, n) ? t.in_span : 0;
+  part.out_span = t.in_span;
   const NormOf of = {job.course.kernels, context, norm, part};
   Block block = BlockInCache(context, rows);
   block.tensor = &part;
-  for (const int end = i + count; i < end; i += block.tokens) {
-    block.tokens = std::min(std::max(most / t.heads, 1), end - i);
-    block.cos = rows.cos + i * rows.stride;
-    block.sin = rows.sin + i * rows.stride;
-    const WrittenRun run = {0, block.tokens, turned};
-    for (int32_t head = 0; head < t.heads; head += part.heads) {
-      part.heads = std::min(most, t.heads - head);
-      part.out_strides = {0, head_bytes * part.heads, head_bytes};
-      block.in = t.in + HeadOffset(t.in_strides, batch, first + i, head) + t.in_span;
-      NormAndRotate(of, pass, block, {&run, 1}, TokenNumber(job, batch, first + i));
-      ForEachStaged(job, n, batch, first + i, block.tokens,
-                    [&](int64_t token, const StagedHeads& staged, int tokens) {
-                      char* const heads = turned + (token - first - i) * part.out_strides.token;
-                      StorePart(staged, {0, tokens, head, part.heads, heads, heads,
-                                         reinterpret_cast<float*>(heads)});
-                    });
+  const auto turn = [&](int begin, int end) {
+    for (; begin < end; begin += block.tokens) {
+      block.tokens = std::min(std::max(most / t.heads, 1), end - begin);
+      block.cos = rows.cos + begin * rows.stride;
+      block.sin = rows.sin + begin * rows.stride;
+      const WrittenRun run = {0, block.tokens, turned};
+      for (int32_t head = 0; head < t.heads; head += part.heads) {
+        part.heads = std::min(most, t.heads - head);
+        part.out_strides = {0, head_bytes * part.heads, head_bytes};
+        block.in = t.in + HeadOffset(t.in_strides, batch, first + begin, head) + t.in_span;
+        NormAndRotate(of, pass, block, {&run, 1}, TokenNumber(job, batch, first + begin));
+        ForEachStaged(job, n, batch, first + begin, block.tokens,
+                      [&](int64_t token, const StagedHeads& staged, int tokens) {
+                        char* const heads =
+                            turned + (token - first - begin) * part.out_strides.token;
+                        StorePart(staged, {0, tokens, head, part.heads, heads, heads,
+                                           reinterpret_cast<float*>(heads)});
+                      });
+      }
     }
-  }
+  };
+  // Tokens that are written, as many as follow each other: padding is not looked at.
+  int begin = i, end = i;
+  ForEachPiece(job, EndsOf(job, n, t), batch, first, i, i + count, [&](int at, const Piece& piece) {
+    if (at != end) {
+      turn(begin, end);
+      begin = at;
+    }
+    end = at + piece.count;
+  });
+  turn(begin, end);
 }
 
 // Heads that are decoded, and turn from their buffer to codes of the output.

@@ -297,6 +297,48 @@ class StackOnTarget : public TargetTest {
                     y_out = x, cos = x, sin = x;
 };
 
+// Keys whose heads have rows of their own, and go to slots that are looked up.
+TEST_P(StackOnTarget, OfHeadsNormedOnTheirWayToCodes) {
+  constexpr int kHeads = 2;
+  const Context context = Create(Config(kDim));
+  std::vector<char> k(kHeads * x.size()), row(k), weights(kDim * sizeof(float)), codes(k.size());
+  const int64_t slots[kTokens] = {2, 0, 1};
+  rope_scale scale = ROPE_INIT(rope_scale);
+  scale.value = 1;
+  scale.round_first = 1;
+  rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
+  cache.kind = ROPE_SLOTS_MAPPED;
+  cache.pages = 1;
+  cache.page_size = cache.slots_length = kTokens;
+  cache.slots_i64 = slots;
+  cache.k = Tensor(codes.data(), ROPE_DTYPE_F8_E4M3, kHeads, ROPE_LAYOUT_NHD);
+  cache.k.scale = &scale;
+  rope_norm norm = ROPE_INIT(rope_norm);
+  norm.kind = ROPE_NORM_KIND_RMS;
+  norm.eps = 1e-6;
+  norm.weight = weights.data();
+  norm.weight_dtype = ROPE_DTYPE_F32;
+  rope_fused fused = ROPE_INIT(rope_fused);
+  fused.cache = &cache;
+  fused.k_norm = &norm;
+  for (rope_dtype dtype = 1; dtype <= kLastDtype; ++dtype) {
+    for (rope_cos_sin_format format : Formats()) {
+      if (!IsRead(format)) continue;
+      norm.rounding =
+          dtype == ROPE_DTYPE_F32 ? ROPE_NORM_ROUNDING_FLOAT32 : ROPE_NORM_ROUNDING_EAGER;
+      rope_cos_sin rows =
+          Rows(format, HoldsAngles(format) ? ROPE_DTYPE_F32 : dtype, kDim / 2, 1, row.data(),
+               rope_cos_sin_tensors(format) == 2 ? row.data() : nullptr);
+      rows.heads = kHeads;
+      rope_qk_args args = Args(1, kTokens);
+      args.k = Tensor(k.data(), dtype, kHeads);
+      args.cos_sin = &rows;
+      args.fused = &fused;
+      EXPECT_STACK(kApply, ROPE_OK, rope_apply_qk(context.get(), &args));
+    }
+  }
+}
+
 TEST_P(StackOnTarget, OfApplyAndFill) {
   const int64_t ids[4 * kTokens] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   const float coordinates[4 * kTokens] = {1, 2.5f, 3, 4};
