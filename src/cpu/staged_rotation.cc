@@ -180,45 +180,17 @@ HWY_NOINLINE void NormAndRotateByRows(const Job& job, int n, const OrderedRows& 
   turn(begin, end);
 }
 
-// Heads that are decoded, and turn from their buffer to codes of the output.
-void RecodeByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
-                  int i, int count) {
-  const Kernels::Rotation& rotation = *job.course.rotations[n];
-  const auto rotate = job.streams[n] ? rotation.rotate_streaming : rotation.rotate;
-  const Output& output = job.fused->outputs[n];
-  Block block = BlockInCache(*job.plan.context, rows);
-  if (IsCode(output.dtype)) block.CodeBy(output.scales);
-  const auto recode_piece = [&](int64_t token, const StagedHeads& staged, int tokens) {
-    ForEachPart(staged, tokens, [&](const StagedPart& part) {
-      LoadPart(staged, part);
-      Tensor heads = SpanOf(*job.plan.context, staged, part);
-      heads.out_strides = staged.out_strides;
-      const int64_t row = (token + part.token - first) * rows.stride;
-      block.tensor = &heads;
-      block.in = heads.in;
-      block.out = staged.out + HeadOffset(staged.out_strides, 0, part.token, part.head);
-      block.cos = rows.cos + row;
-      block.sin = rows.sin + row;
-      block.tokens = part.tokens;
-      if (staged.first_scales != nullptr) {
-        block.first_scale =
-            staged.first_scales + HeadOffset(output.scales.strides, 0, part.token, part.head);
-      }
-      rotate(block);
-    });
-  };
-  ForEachStaged(job, n, batch, first + i, count, recode_piece);
-}
-
 void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch, int64_t first,
                   int i, int count, int64_t last) {
-  if (job.course.recodes[n]) return RecodeByRows(job, n, rows, batch, first, i, count);
   if (NormsAsItTurns(job, n)) {
     return NormAndRotateByRows(job, n, rows, batch, first, i, count);
   }
   const rope_context& context = *job.plan.context;
   const Tensor& t = job.tensors[n];
-  const bool reads = job.course.reads[n];
+  const Output& output = job.fused->outputs[n];
+  const bool reads = job.course.reads[n], recodes = job.course.recodes[n];
+  const Kernels::Rotation& rotation = *job.course.rotations[n];
+  const auto rotate = recodes && job.streams[n] ? rotation.rotate_streaming : rotation.rotate;
   Block block = BlockInCache(context, rows);
   if (reads && n < job.fused->gathered) {
     const auto last_head = [&] {
@@ -226,14 +198,23 @@ void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
     };
     AskAhead(job, n, last_head, &block);
   }
+  if (recodes && IsCode(output.dtype)) block.CodeBy(output.scales);
   const auto rotate_piece = [&](int64_t token, const StagedHeads& staged, int tokens) {
-    RunStages(staged, tokens, [&](const StagedPart& part) {
+    ForEachPart(staged, tokens, [&](const StagedPart& part) {
       Tensor heads = SpanOf(context, staged, part);
       if (reads) {
         heads.in = staged.in + HeadOffset(staged.in_strides, 0, part.token, part.head);
         heads.in_strides = staged.in_strides;
       } else {
         LoadPart(staged, part);
+      }
+      if (recodes) {
+        heads.out = staged.out + HeadOffset(staged.out_strides, 0, part.token, part.head);
+        heads.out_strides = staged.out_strides;
+        if (staged.first_scales != nullptr) {
+          block.first_scale =
+              staged.first_scales + HeadOffset(output.scales.strides, 0, part.token, part.head);
+        }
       }
       const int64_t row = (token + part.token - first) * rows.stride;
       block.tensor = &heads;
@@ -242,7 +223,8 @@ void RotateByRows(const Job& job, int n, const OrderedRows& rows, int64_t batch,
       block.cos = rows.cos + row;
       block.sin = rows.sin + row;
       block.tokens = part.tokens;
-      job.course.rotations[n]->rotate(block);
+      rotate(block);
+      if (!recodes) StorePart(staged, part);
     });
   };
   ForEachStaged(job, n, batch, first + i, count, rotate_piece);

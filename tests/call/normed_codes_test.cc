@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "librope/rope.h"
+#include "math/element.h"
 #include "support/elements.h"
 #include "support/enumerators.h"
 #include "support/handles.h"
+#include "support/q8_0.h"
 #include "support/random.h"
 #include "support/targets.h"
 
@@ -37,29 +39,19 @@ constexpr Way kWays[] = {{ROPE_DTYPE_BF16, ROPE_DTYPE_F8_E4M3, ROPE_NORM_ROUNDIN
                          {ROPE_DTYPE_F32, ROPE_DTYPE_BF16, ROPE_NORM_ROUNDING_FLOAT32},
                          {ROPE_DTYPE_F32, ROPE_DTYPE_Q8_0, ROPE_NORM_ROUNDING_FLOAT32}};
 
-bool IsCode(rope_dtype dtype) {
-  return dtype == ROPE_DTYPE_F8_E4M3 || dtype == ROPE_DTYPE_F8_E5M2 || dtype == ROPE_DTYPE_I8;
-}
-int64_t BytesOf(rope_dtype dtype, int64_t channels) {
-  if (dtype == ROPE_DTYPE_Q8_0) return channels / 32 * 34;
-  return channels * (IsCode(dtype) ? 1 : SizeOf(dtype));
-}
-
 // Where the heads of a call go, in another dtype.
 struct Converted {
   std::vector<char> query, key;
   rope_scale scale = ROPE_INIT(rope_scale);
   rope_kv_cache cache = ROPE_INIT(rope_kv_cache);
-  std::vector<int64_t> slots;
+  std::vector<int64_t> slots = {0, 5, -1, 15, 8, 9, 3};  // two of them follow each other
 
   Converted(const Heads& heads, rope_dtype dtype)
-      : query(static_cast<size_t>(BytesOf(dtype, int64_t{kTokens} * heads.query * heads.head_dim)),
+      : query(static_cast<size_t>(
+                  BytesInMemory(dtype, int64_t{kTokens} * heads.query * heads.head_dim)),
               '\x5a'),
-        key(static_cast<size_t>(BytesOf(dtype, int64_t{kSlots} * heads.key * heads.head_dim)),
+        key(static_cast<size_t>(BytesInMemory(dtype, int64_t{kSlots} * heads.key * heads.head_dim)),
             '\x5a') {
-    for (int t = 0; t < kTokens; ++t) slots.push_back(t * 5 % kSlots);
-    slots[2] = -1;
-    slots[5] = slots[4] + 1;  // two that follow each other
     scale.value = 0.0371f;
   }
 
